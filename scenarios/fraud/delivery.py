@@ -228,7 +228,7 @@ def _write_json(rng: np.random.Generator, path: Path, table: pa.Table, flaws: li
     every = pa.concat_arrays([lines, pa.array(broken, pa.string())]).take(
         pa.array(_places(rng, len(lines), len(broken)))
     )
-    # The values of a string array lie one after another in memory. With their line ends they are the file.
+    # The values of a string array lie one after another in memory. With their line ends they form the file.
     offsets = np.frombuffer(every.buffers()[1], dtype=np.int32)
     path.write_bytes(memoryview(every.buffers()[2])[: offsets[len(every)]])
 

@@ -94,7 +94,7 @@ class Cards:
 
 
 def draw_cards(rng: np.random.Generator, n_cards: int) -> Cards:
-    """Return `n_cards` cards. The busiest card is used some hundred times as often as the quietest."""
+    """Return `n_cards` cards. The busiest card is used about a hundred times as often as the quietest."""
     # Zipf-Mandelbrot, because plain Zipf would give one card a tenth of all purchases.
     weight = 1.0 / (np.arange(n_cards) + 1 + n_cards / 300)
     rng.shuffle(weight)

@@ -35,7 +35,7 @@ class Window:
 
 
 def read_windows(data: Path) -> dict[str, list[Window]]:
-    """Return the labelled windows of each series in `data`, by the name of its file without the ending.
+    """Return the labelled windows of each series in `data`, by the name of its file without the extension.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""What differs between the versions of PySpark that are supported: a function for each difference."""
+"""The differences between supported versions of PySpark: a function for each."""

@@ -1,4 +1,4 @@
-"""What the driver needs and older versions of PySpark lack. Each function names the version that ends it."""
+"""What the driver needs but older versions of PySpark lack. Each function names the version that ends it."""
 
 # No `from __future__ import annotations` here: `pandas_udf` reads the annotations of a function as types.
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def pyspark_version() -> tuple[int, int]:
-    """Return the major and minor version of PySpark; raises ImportError if it is not installed."""
+    """Return the major and minor version of PySpark; raise ImportError if it is not installed."""
     import pyspark
 
     major, minor = re.findall(r"\d+", pyspark.__version__)[:2]
@@ -29,15 +29,15 @@ def to_arrow(frame: Any) -> pa.Table:
 
 
 def condition_of(error: Any) -> str:
-    """Return the error condition of an exception of PySpark; "": it has none. 4.0 ends it: `getCondition`."""
+    """Return the error condition of a PySpark exception, or "". 4.0 ends it: `getCondition`."""
     return (error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()) or ""
 
 
 def bigints(function: Callable[[pa.Array], pa.Array], kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return `function` as a function of Spark's columns that runs in the workers. 4.1 ends it: `arrow_udf`.
+    """Return `function` as a function of Spark columns that runs in the workers. 4.1 ends it: `arrow_udf`.
 
-    `function` takes texts, or timestamps without a zone (`kind`), and returns BIGINT. Before 4.1 both travel
-    as texts: pandas has the same value for NULL and NaN, and no timestamps of all years.
+    `function` takes texts, or timestamps without a zone (`kind`), and returns BIGINT. Before 4.1 both are
+    passed as texts: pandas has one value for NULL and NaN, and lacks timestamps of some years.
     """
     try:
         from pyspark.sql.pandas.functions import arrow_udf
@@ -59,7 +59,7 @@ def _bigints_of_texts(function: Callable[[pa.Array], pa.Array], kind: pa.DataTyp
     called = pandas_udf(of_texts, "bigint")  # type: ignore[call-overload]
 
     def of_column(column: Any) -> Any:
-        # Spark writes years after 9999 with a sign. They are no times of ours, as in `times_of_timestamps`.
+        # Spark writes years after 9999 with a sign. They are not valid times, as in `times_of_timestamps`.
         text = column.cast("string")
         return called(text if pa.types.is_string(kind) else F.when(text.rlike("^[0-9]{4}-"), text))
 

@@ -1,4 +1,4 @@
-"""What the workers need and older versions of PySpark lack. Each function names the version that ends it."""
+"""What the workers need but older versions of PySpark lack. Each function names the version that ends it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 def mend_state_reader() -> None:
     """Make PySpark 3.5 read the places of groups as integers. 4.0 ends it: it does so itself.
 
-    `applyInPandasWithState` gets a column of structs, with NULL after the last group. Through pandas the
-    integers of such structs become floats, by which a batch cannot be sliced.
+    `applyInPandasWithState` gets a column of structs, with NULL after the last group. In pandas, the
+    integers of such structs become floats, which cannot slice a batch.
     """
     import pyspark
 

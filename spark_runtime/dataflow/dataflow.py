@@ -240,7 +240,7 @@ class Dataflow:
 
 
 def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
-    """Return a column of the operator's output (`operator.carried_type`) in its type in matches."""
+    """Return a column of the operator's output (`output.carried_type`), converted to its type in matches."""
     if pa.types.is_timestamp(kind):
         return F.timestamp_micros(column)
     if pa.types.is_date(kind):
@@ -256,7 +256,7 @@ def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
 
 
 def _from_inside(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
-    """Return a part of a list or an event in its type in matches."""
+    """Return a part of a list or event, converted to its type in matches."""
     return column.cast(spark_type(kind)) if is_carried_as_text(kind) else _as_reported(column, kind)
 
 

@@ -36,7 +36,7 @@ class ShareReader:
     sources
         The source of each stream.
     batch
-        The shares of a batch; None in a stream, whose micro-batches have a plan each.
+        The shares of a batch; None in a stream, in which each micro-batch has a plan.
     """
 
     sources: Mapping[str, Source]

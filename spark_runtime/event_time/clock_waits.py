@@ -11,7 +11,7 @@ from spark_runtime.event_time.reached import is_after, latest_time
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The knowledge that is needed to end waits by the wall clock.
+    """The state from which the wall clock ends waits.
 
     Parameters
     ----------

@@ -122,7 +122,7 @@ def _start(
 ) -> BatchRun | StreamRun:
     is_short = not pipeline.is_stream or pipeline.trigger == AVAILABLE_NOW
     name = f"spark-cep {pipeline.name}"
-    # Hadoop follows its own setting, not the umask of the process; also for other file systems.
+    # Hadoop uses its own setting instead of the process's umask, on every file system.
     settings = {_UMASK: f"{pipeline.file_mode.umask:03o}", **dict(pipeline.spark)}
     spark = session(settings, name=name, is_short=is_short, inherited=inherited)
     runner = StreamRun if pipeline.is_stream else BatchRun

@@ -135,7 +135,7 @@ def start_settings(folder: Path, *, is_short: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": " ".join(options),
         # The progress bar would be drawn on the terminal.
         "spark.ui.showConsoleProgress": "false",
-        # The driver of a laptop must not bind to an address that its VPN takes away.
+        # The driver on a laptop must not bind to an address that disappears with its VPN.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         # Batches are many and small: most of Spark's 200 tasks each would do nothing.

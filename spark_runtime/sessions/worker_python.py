@@ -122,7 +122,7 @@ def _check_workers(spark: SparkSession, application: str, python: str) -> None:
         return
     from pyspark.sql import functions as F  # noqa: N812
 
-    # A plain function, row by row: it needs no more packages than PySpark itself.
+    # A plain function, row by row: it needs no packages except those of PySpark itself.
     ask = F.udf(_question(), "string", useArrow=False)
     try:
         ((answer,),) = spark.range(0, 1, 1, 1).select(ask("id")).collect()

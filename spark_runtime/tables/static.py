@@ -122,7 +122,7 @@ class StaticTables:
         return {name: content.digest for name, content in self.now.items()}
 
     def _is_settled(self, name: str, found: _Signature) -> bool:
-        """Return whether files that have changed have then stayed unchanged for long enough.
+        """Return whether changed files have been stable for long enough.
 
         Their times show it, or two observations do: the clock of another machine may be ahead of ours.
         """

@@ -62,7 +62,7 @@ class KinesisConnection:
 
 
 class Calls:
-    """Calls of a service.
+    """Calls the methods of a service.
 
     Parameters
     ----------

@@ -406,7 +406,7 @@ def _credentials(options: Options) -> str | None:
 
 def _message(message: Any) -> _Message:
     """Return a message; its metadata is in the subject for its acknowledgement."""
-    # $JS.ACK.(stream).(consumer).(n).(sequence).(n).(time).(left), newer servers add two words before
+    # $JS.ACK.(stream).(consumer).(n).(sequence).(n).(time).(left). Newer servers add two words before
     # the stream, and one at the end.
     words = message.reply.split(".")
     at = 5 if len(words) == 9 else 7

@@ -103,7 +103,7 @@ class Connection:
 def _is_refusal(said: str) -> bool:
     """Return whether a connection was refused because of the credentials.
 
-    For an error of connecting, libpq gives no code, only the message of the server.
+    For a connection error, libpq returns no code, only the server's message.
     """
     signs = (
         "authentication failed",

@@ -109,7 +109,7 @@ def create(reading: PostgresReading, connection: Any) -> None:
 
 
 def quoted(name: str) -> str:
-    """Return a name for a list of names."""
+    """Return a name as a quoted identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

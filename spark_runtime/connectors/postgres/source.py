@@ -1,4 +1,4 @@
-"""Changes of tables of PostgreSQL as a source of events.
+"""Changes of PostgreSQL tables as a source of events.
 
 Executors import this module: it imports nothing of the compiler, and psycopg only when it reads.
 """
@@ -65,7 +65,7 @@ class PostgresSource:
         return PostgresPlanner(self.reading)
 
     def everything(self) -> list[tuple[int, Range]]:
-        """Return ranges of all rows, as they are when they are read."""
+        """Return ranges of all rows that exist at the time of reading."""
         return [(_TABLE_BYTES, TableRange("table"))]
 
     def partition(self, part: Range) -> str:
