@@ -55,7 +55,7 @@ class ColumnWords:
 
 
 def columns_of(settings: Settings, known: ColumnWords) -> dict[str, str]:
-    """Return the value's word for each column; problems are reported in `settings`."""
+    """Return, for each column, the word that names its value; report problems in `settings`."""
     node = settings.found.get("columns")
     if node is None:
         return {}
@@ -81,7 +81,7 @@ def require_columns(columns: Mapping[str, str], stream: Stream, noun: str, times
     Parameters
     ----------
     columns
-        The value's word, by the name of the column.
+        The word that names the value, by the name of the column.
     noun
         What has the values: ``a message``.
     times
