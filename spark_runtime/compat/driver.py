@@ -71,3 +71,21 @@ def checkpoint_file_manager() -> str:
     package = "org.apache.spark.sql.execution.streaming"
     inner = ".checkpointing" if pyspark_version() >= (4, 1) else ""
     return f"{package}{inner}.FileSystemBasedCheckpointFileManager"
+
+
+def forget_state(jvm: Any) -> None:
+    """Make Java drop the state of all streams. 4.1 ends it: `stop`.
+
+    Before, `stop` holds a lock while it waits for a thread that may wait for this lock: for five minutes.
+    """
+    state = "org.apache.spark.sql.execution.streaming.state.StateStore"
+    stores = jvm.org.apache.spark.sql.execution.streaming.state.StateStore
+    if pyspark_version() >= (4, 1):
+        stores.stop()
+        return
+    singleton = jvm.org.apache.spark.util.Utils.classForName(f"{state}$", True, False)
+    field = singleton.getDeclaredField("loadedProviders")
+    field.setAccessible(True)
+    loaded = field.get(singleton.getField("MODULE$").get(None)).keySet().toSeq()
+    for number in range(loaded.size()):
+        stores.unload(loaded.apply(number))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from spark_runtime.compat.driver import forget_state
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -19,4 +21,4 @@ def forget_ended(spark: SparkSession) -> None:
     with suppress(Exception):  # a dead Java keeps nothing
         jvm: Any = spark._jvm  # PySpark has no such call
         if not spark.streams.active:
-            jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+            forget_state(jvm)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +15,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_runtime.compat import driver
-from spark_runtime.compat.driver import bigints, checkpoint_file_manager, condition_of, to_arrow
+from spark_runtime.compat.driver import (
+    bigints,
+    checkpoint_file_manager,
+    condition_of,
+    forget_state,
+    to_arrow,
+)
 
 Bigints = Callable[[Callable[[pa.Array], pa.Array], pa.DataType], Callable[[Any], Any]]
 
@@ -68,3 +76,28 @@ def test_the_manager_of_files_of_checkpoints_exists(spark: SparkSession) -> None
     java: Any = spark._jvm
     name = checkpoint_file_manager()
     assert java.org.apache.spark.util.Utils.classForName(name, True, False).getName() == name
+
+
+def n_stores(java: Any) -> int:
+    """Return the number of state stores that Java keeps."""
+    state = "org.apache.spark.sql.execution.streaming.state.StateStore$"
+    singleton = java.org.apache.spark.util.Utils.classForName(state, True, False)
+    stores = singleton.getDeclaredField("loadedProviders")
+    stores.setAccessible(True)
+    n: int = stores.get(singleton.getField("MODULE$").get(None)).size()
+    return n
+
+
+def test_java_forgets_the_state_of_streams_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    spark.createDataFrame([(1,), (2,)], "x long").write.parquet(str(tmp_path / "in"))
+    java: Any = spark._jvm
+    for number in range(3):
+        rows = spark.readStream.schema("x long").parquet(str(tmp_path / "in"))
+        query = rows.dropDuplicates(["x"]).writeStream.format("noop").trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / f"c{number}")).start().awaitTermination()
+        assert n_stores(java) > 0
+        started = time.monotonic()
+        forget_state(java)
+        assert n_stores(java) == 0
+        # `stop` of 3.5 and 4.0 may wait five minutes for Spark's maintenance, which runs every 300 ms here.
+        assert time.monotonic() - started < 60
