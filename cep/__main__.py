@@ -35,9 +35,9 @@ def _start_small() -> None:
     # numpy's linear algebra, which is not used, starts a thread for each core, and these wait for work
     # actively.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # numpy asks for pages of 2 MiB, which the system may have to free first: a third of a run of seconds.
+    # numpy requests pages of 2 MiB, which the system may have to free first: a third of a run of seconds.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
-    # Arrow's own allocator gives memory back that the next block asks for again: up to a sixth of a run.
+    # Arrow's own allocator returns memory that the next block requests again: up to a sixth of a run.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 

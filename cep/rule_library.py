@@ -69,7 +69,7 @@ def copy_rules(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _library() -> Traversable:
-    """Return the folder of the library: inside an installed package, beside `cep` in a checkout."""
+    """Return the folder of the library: inside an installed package, next to `cep` in a checkout."""
     installed = resources.files("cep") / "library"
     return installed if installed.is_dir() else Path(__file__).parents[1] / "rules"
 

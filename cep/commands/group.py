@@ -55,5 +55,5 @@ def show(problems: Sequence[Diagnostic], err: bool = True) -> None:
 
 
 def shown(problems: Sequence[Diagnostic], stream: TextIO) -> str:
-    """Return problems as text for `stream`. The text has colours if `stream` is a terminal."""
+    """Return problems as text for `stream`. The text has colors if `stream` is a terminal."""
     return render(in_order(problems), color=stream.isatty())

@@ -27,8 +27,8 @@ LINE_SECONDS = 10.0
 def warm(quiet: bool, progress: bool | None) -> None:
     """Compile the engine for this processor, once after an installation.
 
-    Without this command the first run compiles it. The compiled code is kept beside the package, or in the
-    user's cache if nothing can be written beside the package.
+    Without this command the first run compiles it. The compiled code is kept next to the package, or in the
+    user's cache if nothing can be written there.
     """
     seconds = compile_engine(progress_line(quiet, progress), quiet)
     if not quiet:

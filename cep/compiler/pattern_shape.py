@@ -1,4 +1,4 @@
-"""Questions about the shape of a pattern: what can be left out, what comes first, what can be waited for."""
+"""Questions about the shape of a pattern: what is optional, what comes first, and what a run can wait for."""
 
 from __future__ import annotations
 

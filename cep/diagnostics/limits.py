@@ -1,4 +1,4 @@
-"""Limits of a file, so that reading it takes milliseconds whatever it says."""
+"""Limits of a file, so that reading it takes milliseconds regardless of its contents."""
 
 from __future__ import annotations
 

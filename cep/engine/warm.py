@@ -38,7 +38,7 @@ _LARGEST = ("run_events", "run_timed_events", "pane_windows", "read_lines", "sum
 def smallest_program(with_clocks: bool = True, without: bool = True) -> Program:
     """Return a program of rules that match every event, with all kinds of columns that kernels read.
 
-    Rules `without` clocks: one reports preferred matches, one looks ahead. Each kind has kernels of its own.
+    Rules `without` clocks: one reports preferred matches, one looks ahead. Each kind has its own kernels.
     """
     fields = (Field("key", "string"), Field("ts", "timestamp"), Field("id", "string"), Field("n", "bigint"))
     sizes: dict[str, list[int]] = {name: [] for name in RuleTables._fields}

@@ -1,7 +1,7 @@
 """A rule at each stage of its compilation, as text: syntax tree, typed rule, automaton, program.
 
 What is shown follows from the dataclasses of each stage, so a new field of one is shown without a change
-here. Fields with their default value and places in the text are left out.
+here. Fields with their default value and places in the text are omitted.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Piece:
         return [text for batch in self.events.take(pa.array(rows)).to_batches() for text in json_rows(batch)]
 
     def raws(self, positions: Sequence[int]) -> list[str]:
-        """Return lines as text, whatever their bytes, or rows of Parquet as JSON."""
+        """Return lines as text, even with invalid bytes, or rows of Parquet as JSON."""
         if self.cells is None:
             return [self.lines[line - self.first_line].decode(errors="replace") for line in positions]
         rows = np.array(positions, np.int64) - self.first_line

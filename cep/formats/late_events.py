@@ -41,7 +41,7 @@ def late_schema(stream: Stream) -> pa.Schema:
 def declared_schema(stream: Stream, *, is_flat: bool = False) -> pa.Schema:
     """Return the columns of a table of late events: those that the stream is read from, and `LATE_COLUMN`.
 
-    `is_flat`: a field inside a struct has a column of its own, as in CSV.
+    `is_flat`: a field inside a struct has a separate column, as in CSV.
     """
     columns = [
         pa.field(name, _type_of(node)) for name, node in _data_columns(stream, is_flat=is_flat).items()

@@ -1,6 +1,6 @@
 """Patterns of paths with names: ``data/{series}.csv`` has the column ``series`` in the names of files.
 
-A name in braces stands for part of a name, without ``/``; so does ``*``, which gives nothing.
+A name in braces stands for part of a name, without ``/``; so does ``*``, which gives no column.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def match_chunks(
 ) -> Result:
     """Return the matches of `rules` over all events of `chunks`: of their stream, or by stream.
 
-    The input counts as complete: no event is late, whatever the order, and every window closes at the end.
+    The input counts as complete: no event is late in any order, and every window closes at the end.
     With `as_stream` the events arrive in this order, one by one (`arrival`). An event that is at least the
     largest lateness of the streams before the latest earlier event is late and omitted or, with
     `RuleSet.corrections`, at once corrects the matches of earlier events. The same holds for versions of

@@ -1,6 +1,6 @@
 """Columns of Arrow types -> columns of events: which ones fit a declared type, and their values.
 
-For all formats that have types of their own: Parquet, Avro, Protocol Buffers.
+For all formats with their own types: Parquet, Avro, Protocol Buffers.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _doubles(texts: pa.Array) -> tuple[pa.Array, Mask]:
 
 
 def _counts(texts: pa.Array, unit: str) -> tuple[pa.Array, Mask]:
-    """Return the times that count `unit` since 1970, and a mask of the texts that are no time."""
+    """Return the times that count `unit` since 1970, and a mask of the texts that are not times."""
     is_whole = where_true(pc.match_substring_regex(texts, INTEGER_PATTERN))
     wholes, not_whole = _integers(null_where(~is_whole, texts))
     times, bad = times_of_numbers(wholes, unit)

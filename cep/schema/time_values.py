@@ -10,7 +10,7 @@ microsecond are cut off.
 A whole number of a unit is read exactly; nanoseconds are cut to microseconds. Any other number is read as the
 nearest DOUBLE and rounded to microseconds.
 
-A time lies in the years 1 to 9999 in UTC, because ISO 8601 and Python have no other years.
+A time is in the years 1 to 9999 in UTC, because ISO 8601 and Python have no other years.
 
 A local time is a time without a zone. When clocks go back, a local time occurs twice, and the earlier one
 counts. When clocks go forward, a local time that does not occur is moved later by the hour (or whatever
@@ -125,7 +125,7 @@ def text_of_time(us: int, field: Field) -> str:
 
 
 def times_of_texts(texts: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
-    """Return the times that `texts` mean in the column `field`, and a mask of the texts that are no time.
+    """Return the times that `texts` mean in the column `field`, and a mask of the texts that are not times.
 
     NULL stays NULL.
     """
@@ -152,7 +152,7 @@ def _are_within(values: pa.Array, low: int, high: int) -> bool:
 
 
 def _times_of_format(texts: pa.Array, form: TimeFormat) -> tuple[pa.Array, Mask]:
-    """Return the times that `texts` mean in a format, and a mask of the texts that are no time.
+    """Return the times that `texts` mean in a format, and a mask of the texts that are not times.
 
     A text without a zone is read as if it were in UTC.
     """
@@ -162,7 +162,7 @@ def _times_of_format(texts: pa.Array, form: TimeFormat) -> tuple[pa.Array, Mask]
     year = _numbers(parts["Y"]) if "Y" in parts else _YEARS[_numbers(parts["y"])]
     month = _numbers(parts["m"]) if "m" in parts else _months(parts.get("b", parts.get("B")))
     # Months are counted from 1970, then days from the first of the month. A day that the month does not have
-    # falls into the next month, so it is no time.
+    # falls into the next month, so it is not a time.
     first = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
     days = first.astype("datetime64[D]") + (_numbers(parts["d"]) - 1)
     is_time = is_form & (days.astype("datetime64[M]") == first) & (year > 0)
@@ -266,7 +266,7 @@ def time_of_number(number: int | float, unit: str) -> int | None:
 
 
 def times_of_numbers(numbers: pa.Array, unit: str) -> tuple[pa.Array, Mask]:
-    """Return the times `numbers` units after 1970, and a mask of the numbers that are no time.
+    """Return the times `numbers` units after 1970, and a mask of the numbers that are not times.
 
     The numbers are int64 or float64. NULL stays NULL.
     """
@@ -301,7 +301,7 @@ _UNIT_OF = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "n
 
 
 def times_of_timestamps(values: pa.Array, zone: str) -> tuple[pa.Array, Mask]:
-    """Return a column of Arrow timestamps as times, and a mask of the timestamps that are no time.
+    """Return a column of Arrow timestamps as times, and a mask of the timestamps that are not valid times.
 
     A timestamp without a zone is a local time of `zone`.
     """

@@ -319,7 +319,7 @@ class SegmentWriter:
         return {name: place.number for name, place in readers(self.folder).items()}
 
     def _needed(self) -> int:
-        """Return the number of the first message that somebody still has to read."""
+        """Return the number of the first message that somebody must still read."""
         known = self.places()
         if not known or not set(self.limits.wanted) <= known.keys():
             return -1

@@ -160,7 +160,7 @@ def _typed_window_rule(
 def _names(
     rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Reporter
 ) -> Names:
-    """Return what the names in `rule` stand for, including those of tables."""
+    """Return the meaning of the names in `rule`, including those of tables."""
     joins = resolve_joins(rule, partitioning, streams, report)
     tables = tuple(name for name, stream in streams.items() if stream.table is not None)
     return replace(resolve_names(rule, partitioning, report), joins=joins, tables=tables)

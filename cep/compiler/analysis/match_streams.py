@@ -171,7 +171,7 @@ def _may_be_rule(rule: ast.Rule, number: int) -> bool:
 def stream_of_matches(rule: ir.Rule, key_types: Mapping[str, Type]) -> MatchStream | None:
     """Return the matches of `rule` as a stream; None: nothing bounds how long after its end a match comes.
 
-    `key_types` has the type of each of `rule.key`. Measures that are lists are no columns.
+    `key_types` has the type of each of `rule.key`. Measures that are lists are not columns.
     """
     held_us = _held_us(rule)
     if held_us is None:

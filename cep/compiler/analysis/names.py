@@ -37,7 +37,7 @@ _SKIP = {
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the names in `rule` stand for.
+    """The meaning of the names in `rule`.
 
     `variables` are all variables of the pattern, `taken` the ones that events are taken as. `definitions` has
     the first definition of each variable, `untils` the name of each loop's condition. `lets` has the values
@@ -69,7 +69,7 @@ class Names:
     def scope(self, subject: str | None, step: str | None = None) -> Scope:
         """Return what the condition of `subject` can name; if None, what a measure can name.
 
-        Bare columns belong to the stream of `step`, or to the stream of `subject` where there is no `step`.
+        Bare columns belong to the stream of `step`, or to the stream of `subject` without a `step`.
         """
         partitioning = self.partitioning
         stream = partitioning.streams[0] if subject is None else partitioning.stream_of[step or subject]
@@ -89,7 +89,7 @@ class Names:
 
 
 def resolve_names(rule: ast.Rule, partitioning: Partitioning, report: Reporter) -> Names:
-    """Return what the names in `rule` stand for; its pattern is sound."""
+    """Return the meaning of the names in `rule`, whose pattern is sound."""
     variables, taken = tuple(variable_names(rule.pattern)), summary(rule.pattern).taken
     subsets = _subsets(rule, variables, taken, report)
     return Names(

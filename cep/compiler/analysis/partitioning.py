@@ -41,7 +41,7 @@ def read_partitioning(
     """Return what the clauses of `rule` say about its streams and key; `variables` are those of its pattern.
 
     No key may have the name of one of `match_columns`. Streams come in the order of their declaration,
-    whatever the order of FROM. Names in FROM that are `reported` are not reported again.
+    regardless of the order of FROM. Names in FROM that are `reported` are not reported again.
     """
     return _Reader(rule, variables, streams, match_columns, report, reported).read()
 

@@ -1,8 +1,8 @@
 """Pattern -> graph of epsilon edges: a fragment for each node, built right to left, and the paths through it.
 
 This is Thompson's construction (Comm. ACM 11(6), 1968): each node of the pattern becomes a fragment that ends
-in the fragment of what follows. Apart from takes and splits it has marks that say what lies between two
-taken events: joints, absences, the ends of groups, and what keeps events from a state.
+in the fragment of what follows. Apart from takes and splits it has marks for what comes between two taken
+events: joints, absences, the ends of groups, and what keeps events from a state.
 
 `graph_of` builds the graph of a pattern and returns `Builder.dump`; a test runs these lines. Nodes are
 numbered as they are added, which is from the end of the pattern to its start, so the entry is the last one.
@@ -78,7 +78,7 @@ class Mark(StrEnum):
     NOT_FOLLOWED_BY = "not followed by"  # `-> !b`: no such event may be ignored
     NOT_NEXT = "not next"  # ` !b`: the next event is not such an event
     TIMED_ABSENCE = "timed absence"  # `-> !b FOR d`: no such event for that long
-    OPEN = "open"  # a group with a window of its own starts ...
+    OPEN = "open"  # a group with its own window starts ...
     SHUT = "shut"  # ... and ends
     ENTER = "enter"  # an iteration of a loop whose body may take nothing starts ...
     LEAVE = "leave"  # ... and ends: never both without a take between
@@ -270,7 +270,7 @@ class Builder:
 
     def _repeat(self, node: ir.Repeat, after: int) -> int:
         # An iteration that takes nothing does not count. It is marked at both ends, so `reach` omits it.
-        # Such a loop can be passed without an event, whatever its lower bound.
+        # Such a loop can be passed without an event, regardless of its lower bound.
         hollow = ir.summary(node.body).nullable
         least = 0 if hollow else node.min
         if node.greed is ir.Greed.POSSESSIVE and node.min != node.max:

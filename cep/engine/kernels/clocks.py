@@ -1,8 +1,8 @@
-"""The loops of rules with clocks: runs have deadlines of their own, and timed absences end.
+"""The loops of rules with clocks: runs have their own deadlines, and timed absences end.
 
 The runs of a key are ordered by start; their deadlines have a different order. `EARLIEST_US` of the key says
 when the next deadline may be, so an event before it causes no scan. Deadlines take effect before an event of
-a later time is offered, the earliest first. Each such time is an instant of its own.
+a later time is offered, the earliest first. Each such time is a separate instant.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def begin_run(rule: I64, runs: I64, run: int, event: Offered) -> None:
 def correlated_holds(pool: Pool, event: Offered, variable: int, run: int) -> bool:
     """Return whether the correlated predicate of `variable`, if there is one, holds for `run` and the event.
 
-    `run == NONE` stands for a run that would start here. The predicate is tried on the scratch row, so `run`
+    `run == NONE` means a run that would start here. The predicate is tried on the scratch row, so `run`
     stays unchanged.
     """
     rule, runs = pool.rule, pool.runs

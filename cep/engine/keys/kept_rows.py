@@ -154,7 +154,7 @@ class KeptRows:
         Parameters
         ----------
         places : (m,) int64
-            Which rows change, each once.
+            The rows that change, without duplicates.
         is_deleted : (m,) bool
             Which of them are deleted from now on.
         values

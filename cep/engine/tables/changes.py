@@ -151,7 +151,7 @@ class Changes:
         return found.append_column(TIME_COLUMN, pa.array(times, pa.int64()))
 
     def _events(self, keys: pa.Table) -> pa.Table:
-        """Return keys and times as prepared events of which every predicate may hold."""
+        """Return keys and times as prepared events for which every predicate may hold."""
         n = keys.num_rows
         own = {bits_column(word) for word in range(len(self.program.predicates))}
         columns = []

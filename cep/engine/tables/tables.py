@@ -259,7 +259,7 @@ class _Due:
     starts : (rows + 1,) int64
         The first version of each row, and where the last ones end.
     is_deleted : (n,) bool
-        By their places in `values`: whether there is no row from then on.
+        By their places in `values`: whether the row is deleted from then on.
     values
         Columns of the table, in order of arrival.
     """

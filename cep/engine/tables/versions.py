@@ -88,7 +88,7 @@ class Versions:
     times_us : (n,) int64
         The time from which a version is valid.
     is_deleted : (n,) bool
-        Whether there is no row from then on.
+        Whether the row is deleted from then on.
     values
         (n rows) The columns that rules read, by their names in the table.
     has_one_each

@@ -1,6 +1,6 @@
 """Avro records -> columns: one value of all messages at a time, never one message at a time.
 
-All messages of a call have one schema, so their values come in one order, and each has a cursor of its own:
+All messages of a call have one schema, so their values come in one order, and each has its own cursor:
 `int64[n]` places in one block of bytes. Reading a field takes a few numpy operations over all cursors. A
 union splits the cursors by its branch. Only arrays, maps and whole records that a column wants go through
 fastavro, message by message.

@@ -228,7 +228,7 @@ class ProtobufReader:
     def _type_of(
         self, number: int, path: tuple[int, ...]
     ) -> tuple[Descriptor, dict[Field, ProtoField]] | str:
-        """Return a type of messages and its fields, or the reason why such messages are no events."""
+        """Return a type of messages and its fields, or the reason why such messages are not events."""
         form = self.protobuf
         if form.registry is None:
             kind = message_of(form.descriptor, form.message, form.what)

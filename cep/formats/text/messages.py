@@ -1,4 +1,4 @@
-"""Messages of a topic -> events: each value is a separate record, whatever the values around it are.
+"""Messages of a topic -> events: each value is a separate record, independent of the values around it.
 
 Values are decoded by the readers of lines (`RecordFormat`). This module judges what a line of a file may do
 and a message may not: continue in the next record, or be nothing at all.

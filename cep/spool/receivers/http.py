@@ -62,7 +62,8 @@ class HttpSettings:
     max_connections, max_connections_of_one
         The maximum number at one time, of all addresses and of one.
     max_reading_bytes
-        The maximum of all bodies that are being read. An address gets the same share as of connections.
+        The maximum of all bodies that are being read. An address gets the same share of them as of
+        connections.
     min_rate
         Bytes of a body that a client must send per second, averaged over `slow_seconds`.
     headers

@@ -45,7 +45,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
         self._pending: list[tuple[int, bytes, Any, Any]] = []
 
     def check(self) -> None:
-        """Connect and ask for the queue; raises InputError."""
+        """Connect and check the queue; raises InputError."""
         connection = self._connect()
         try:
             self._declare(connection.channel())

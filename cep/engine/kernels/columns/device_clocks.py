@@ -1,6 +1,6 @@
 """True event times of devices whose clocks are wrong, from times of sending and receipt.
 
-Between the send time that a device gives a record and the time at which a server receives it lie the error of
+The send time that a device gives a record and the time at which a server receives it differ by the error of
 the device's clock and the delay of the network: ``gap = received - sent = offset + delay``. The delay is
 never below 0, so the offset is the lower edge of the gaps over time. It is found as the lower convex hull of
 the gaps; the line is the edge of the hull under the middle of the observed time. Of all lines with no gap
@@ -133,7 +133,7 @@ def _flattest(clock: I64, n: int) -> int:
 
 @inlined
 def _extend(clock: I64, received_us: int, gap_us: int) -> None:
-    """Add a point to the hull; one that came before the last point is left out."""
+    """Add a point to the hull; a point before the last one is ignored."""
     n = clock[POINTS]
     last = FIRST + 2 * (n - 1)
     if received_us < clock[last] or (received_us == clock[last] and gap_us >= clock[last + 1]):
