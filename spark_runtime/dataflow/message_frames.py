@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PLACE = ("topic", "partition", "offset")
-"""The columns in which Spark's own source of Kafka says where a message is."""
+"""The columns in which Spark's own Kafka source says where a message is."""
 
 _VALUE, _TOPIC, _PARTITION, _OFFSET = "_value", "_topic", "_partition", "_offset"
 _MORE = "_column"
@@ -153,7 +153,7 @@ class FrameReader:
         yield from self.packer.counted(counts)
 
     def _by_origin(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the messages of each partition of a topic. A task of Spark's source of Kafka reads one."""
+        """Yield the messages of each partition of a topic. A task of Spark's Kafka source reads one."""
         if not self.has_place:
             yield self.stream.name, rows
             return

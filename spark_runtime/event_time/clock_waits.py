@@ -32,7 +32,7 @@ class Waits:
         return self.deadlines is None
 
     def clock_us(self, reached_us: int | None, by_clock_us: int | None) -> int | None:
-        """Return the watermark by the wall clock, earlier or now; None if events alone account for it.
+        """Return the watermark that the wall clock has set, earlier or now; None if events set it.
 
         Parameters
         ----------

@@ -20,12 +20,12 @@ _BATCH_PROPERTY = "streaming.sql.batchId"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The operator writes some sinks itself, and returns rows for the others.
+    """The operator writes to some sinks itself, and returns rows for the others.
 
     Parameters
     ----------
     sinks
-        Sinks that the operator writes.
+        Sinks to which the operator writes.
     kinds
         Kinds of output that are returned as rows; counts always are.
     run

@@ -348,7 +348,7 @@ class KinesisClient:
                 self._shards[place].forget(position)
 
     def ended(self, positions: Mapping[Place, int]) -> Collection[Place]:
-        """Return the shards that are closed, read to their end, and whose child shards are known."""
+        """Return the closed shards that are read to their end and whose child shards are known."""
         return [place for place in positions if place in self._ended or place not in self._shards]
 
     def peek(

@@ -1,7 +1,7 @@
 """The present rows of tables: read by a batch, or stored in files as the first copy of a stream.
 
-A first copy shows the tables at the moment at which the slot was created. Rows committed before are in the
-copy, later ones in the log, and none in both. A server exports this moment only once, but a micro-batch may
+A first copy shows the tables at the moment at which the slot was created. Earlier commits are in the copy,
+later ones are in the log, and none are in both. A server exports this moment only once, but a micro-batch may
 be repeated. So the copy is written to files in the checkpoint before anything is read.
 
 Executors import this module: it imports nothing of the compiler.

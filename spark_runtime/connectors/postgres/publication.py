@@ -1,4 +1,4 @@
-"""What a publication sends of the tables, and whether it has changed.
+"""The part of the tables that a publication sends, and whether the publication has changed.
 
 The server decodes each change with the publication at the time of the change. So a row that the publication
 did not send is never sent, and nothing in the log says that it is missing. Each change of a publication, even
