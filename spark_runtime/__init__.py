@@ -197,8 +197,8 @@ def messages(
     """Return a DataFrame of messages for `detect`, whose values the workers decode.
 
     This is cheaper than parsing them with Spark first: events become columns only once, and a value that is
-    not an event is a dead letter of `detect_all`. `frame` is a batch or a stream, such as Spark's own source
-    of Kafka.
+    not an event is a dead letter of `detect_all`. `frame` is a batch or a stream, such as Spark's own Kafka
+    source.
 
     Parameters
     ----------
