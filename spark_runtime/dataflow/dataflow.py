@@ -29,7 +29,6 @@ from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.tables.content import Content
 from spark_runtime.wire.key_groups import labels
-from spark_runtime.wire.layout import Layout
 from spark_runtime.wire.output import (
     COUNTS,
     DEAD,
@@ -81,11 +80,6 @@ class Dataflow:
     tables: Mapping[str, Content] = field(default_factory=dict)
 
     @cached_property
-    def layout(self) -> Layout:
-        """Columns of the rows."""
-        return Layout(self.rules)
-
-    @cached_property
     def labels(self) -> tuple[int, ...]:
         """Label of each key group."""
         return labels(self.n_groups, self.n_groups)
@@ -94,7 +88,7 @@ class Dataflow:
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
         return KeyGroups(
-            layout=self.layout,
+            rules=self.rules,
             n_groups=self.n_groups,
             delivery=self.delivery,
             by_own_events=self.by_own_events,
@@ -108,7 +102,7 @@ class Dataflow:
         kinds = self.delivery.kinds | {sink.output.kind for sink in self.delivery.sinks}
         late = [LATE] if any(kind.startswith(LATE) for kind in kinds) else []
         return Packer(
-            self.layout, self.labels, frozenset((*late, *(kinds & {DEAD}))), gathers=not self.is_batch
+            self.rules, self.labels, frozenset((*late, *(kinds & {DEAD}))), gathers=not self.is_batch
         )
 
     # ------------------------------------------------------------ parcels

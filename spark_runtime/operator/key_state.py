@@ -15,7 +15,7 @@ from cep.engine.matching.matcher import Matcher
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
 from cep.errors import StateError
-from spark_runtime.wire.layout import Layout
+from cep.rule_set import RuleSet
 
 if TYPE_CHECKING:
     from cep.engine.tables.tables import GivenTable
@@ -39,7 +39,7 @@ def encode_state(matchers: Sequence[Matcher | Corrector], n_groups: int) -> byte
 
 
 def decode_state(
-    data: bytes | bytearray, layout: Layout, n_groups: int, tables: Tables | None = None
+    data: bytes | bytearray, rules: RuleSet, n_groups: int, tables: Tables | None = None
 ) -> list[Matcher | Corrector]:
     """Return the matchers whose snapshots `data` contains; `tables` are the static tables.
 
@@ -62,7 +62,7 @@ def decode_state(
             "or start with an empty checkpoint",
         )
     snapshots = _snapshots(data, n_programs)
-    corrections, units = layout.rules.corrections, units_of(layout.rules, tables)
+    corrections, units = rules.corrections, units_of(rules, tables)
     if corrections is not None or any(map(is_corrected, snapshots)):
         # If their number differs, so does some snapshot: `restored` refuses the first that does.
         found = [restored(*pair, corrections, tables) for pair in zip(units, snapshots, strict=False)]
@@ -70,10 +70,10 @@ def decode_state(
             return found
         raise _damaged("it is of another number of programs")
     of_program = {header(snapshot).fingerprint: snapshot for snapshot in snapshots}
-    if of_program.keys() != {program.fingerprint for program in layout.programs}:
+    if of_program.keys() != {program.fingerprint for program in rules.programs}:
         then = [decode(snapshot).identity() for snapshot in snapshots]
-        raise other_rules(then, [program.identity for program in layout.programs])
-    return [Matcher.restore(program, of_program[program.fingerprint], tables) for program in layout.programs]
+        raise other_rules(then, [program.identity for program in rules.programs])
+    return [Matcher.restore(program, of_program[program.fingerprint], tables) for program in rules.programs]
 
 
 def _snapshots(data: bytes | bytearray, n: int) -> list[bytes]:

@@ -17,13 +17,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cep.engine.chains.chain import Chain
+from cep.rule_set import RuleSet
 from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call
 from spark_runtime.operator.key_state import decode_state, encode_state
 from spark_runtime.operator.stages import as_output, as_parcels, later_parcels
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.tables.content import Content, tables_of, told_to_task
-from spark_runtime.wire.layout import Layout
 from spark_runtime.wire.loaded import freeze_loaded
 from spark_runtime.wire.output import carried_schema
 from spark_runtime.wire.packer import Packer
@@ -41,8 +41,8 @@ class KeyGroups:
 
     Parameters
     ----------
-    layout
-        The rules, and the layout of their events in parcels.
+    rules
+        The rules; the number of a program in a parcel is its index in `rules.programs`.
     n_groups
         Number of key groups. It is written into the state, because another number would send keys to other
         states.
@@ -56,7 +56,7 @@ class KeyGroups:
         The label of the key group that counts the input that all key groups get.
     """
 
-    layout: Layout
+    rules: RuleSet
     n_groups: int
     delivery: Delivery = ALL_AS_ROWS
     by_own_events: bool = True
@@ -68,9 +68,9 @@ class KeyGroups:
     ) -> Iterator[pd.DataFrame]:
         """Handle the parcels of one key group and micro-batch, or its timeout; yield the output."""
         freeze_loaded()
-        tables = tables_of(self.layout.programs, self.tables, told_to_task())
-        matchers = decode_state(state.get[0], self.layout, self.n_groups, tables) if state.exists else None
-        chain = Chain(self.layout.rules, matchers, tables=tables)
+        tables = tables_of(self.rules.programs, self.tables, told_to_task())
+        matchers = decode_state(state.get[0], self.rules, self.n_groups, tables) if state.exists else None
+        chain = Chain(self.rules, matchers, tables=tables)
         call = Call(
             chain, self.delivery, by_own_events=self.by_own_events, is_first=key[0] == self.first_group
         )
@@ -80,14 +80,14 @@ class KeyGroups:
         spark_watermark_us = state.getCurrentWatermarkMs() * 1000
         # Spark's watermark starts at 1970: before the first event it means nothing.
         cap_us = cap_of_task()
-        clock_us = clock_of_task() if self.layout.rules.tells_end else None
+        clock_us = clock_of_task() if self.rules.tells_end else None
         call.advance(spark_watermark_us if spark_watermark_us > 0 else None, cap_us, clock_us)
         if cap_us is not None:
             call.counts.waiting[str(key[0])] = sum(matcher.n_waiting for matcher in chain.matchers)
             call.counts.waiting_bytes[str(key[0])] = sum(matcher.waiting_bytes for matcher in chain.matchers)
         state.update((encode_state(chain.matchers, self.n_groups),))
         deadline_us = chain.next_deadline_us()
-        if self.layout.rules.tells_end:
+        if self.rules.tells_end:
             call.counts.deadlines[str(key[0])] = deadline_us
         if deadline_us is not None:
             # Spark calls when its watermark is past the timeout; we want the call when it is reached.
@@ -99,8 +99,8 @@ class KeyGroups:
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle all parcels of one partition of a batch; yield the output."""
         freeze_loaded()
-        tables = tables_of(self.layout.programs, self.tables, {})
-        call = Call(Chain(self.layout.rules, tables=tables), self.delivery)
+        tables = tables_of(self.rules.programs, self.tables, {})
+        call = Call(Chain(self.rules, tables=tables), self.delivery)
         for batch in batches:
             call.push_all(of_batch(batch))
             del batch  # otherwise the last one stays in memory until the end
@@ -122,10 +122,10 @@ class KeyGroups:
         def forward(number: int, events: pa.Table) -> None:
             fed.extend(packer.of_events(number, events))
 
-        tables = tables_of(self.layout.programs, self.tables, {})
-        call = Call(Chain(self.layout.rules, tables=tables, stage=stage, forward=forward), self.delivery)
+        tables = tables_of(self.rules.programs, self.tables, {})
+        call = Call(Chain(self.rules, tables=tables, stage=stage, forward=forward), self.delivery)
         for batch in batches:
-            now, later = later_parcels(batch, self.layout.rules.chains.stages, stage)
+            now, later = later_parcels(batch, self.rules.chains.stages, stage)
             call.push_all(of_batch(now))
             if later.num_rows:
                 yield as_output(later) if is_last else later
@@ -139,7 +139,7 @@ class KeyGroups:
 
     def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the matches in rows of output (`carried_schema`)."""
-        schema = carried_schema(self.layout.rules.match_schema)
+        schema = carried_schema(self.rules.match_schema)
         for batch in batches:
             for data in batch.column(0).to_pylist():
                 yield from table_of_bytes(data, schema).to_batches()

@@ -26,9 +26,9 @@ from cep.formats import dead_letter
 from cep.formats.chunks import Chunk
 from cep.formats.intake import count_chunk, count_late
 from cep.program.program import Program
+from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
-from spark_runtime.wire.layout import Layout
 from spark_runtime.wire.output import DEAD, LATE
 from spark_runtime.wire.parcels import LATEST, Contents, parcels, record_bytes
 
@@ -42,6 +42,8 @@ class Packer:
 
     Parameters
     ----------
+    rules
+        The rules; the number of a program in a parcel is its index in `rules.programs`.
     labels
         The labels of the key groups.
     kinds
@@ -50,14 +52,14 @@ class Packer:
         Whether rules over rules by another key run in one call of the operator (`Chains.gathered`).
     """
 
-    layout: Layout
+    rules: RuleSet
     labels: tuple[int, ...]
     kinds: frozenset[str] = frozenset()
     gathers: bool = True
 
     def keys_of(self, stream: Stream) -> tuple[tuple[str, ...], ...]:
         """Return the keys of the rules that read `stream`."""
-        return self.layout.rules.keys_of(stream)
+        return self.rules.keys_of(stream)
 
     def chunk(
         self,
@@ -73,7 +75,7 @@ class Packer:
         The counts of the chunk are added to `counts` (`counted`). `may_be_late`: only the operator knows the
         watermark, so it also gets the whole events.
         """
-        rules = self.layout.rules
+        rules = self.rules
         counts.add(count_chunk(chunk, stream))
         events = chunk.events
         if watermark_us is not None and events.num_rows:
@@ -109,14 +111,14 @@ class Packer:
 
     def time(self, watermark_us: int) -> pa.RecordBatch:
         """Return a parcel that moves Spark's watermark to `watermark_us`."""
-        return self._parcel(Contents.NOTHING, "", latest_us=watermark_us + self.layout.rules.lateness_us)
+        return self._parcel(Contents.NOTHING, "", latest_us=watermark_us + self.rules.lateness_us)
 
     def held_back(self, found: Iterable[pa.RecordBatch], cap_us: int | None) -> Iterator[pa.RecordBatch]:
         """Yield `found` so that no parcel moves Spark's watermark past `cap_us`; None: no limit."""
         if cap_us is None:
             yield from found
             return
-        most = pa.scalar(cap_us + self.layout.rules.lateness_us, pa.int64())
+        most = pa.scalar(cap_us + self.rules.lateness_us, pa.int64())
         for batch in found:
             latest = pc.min_element_wise(batch.column(LATEST), most, skip_nulls=False)
             yield batch.set_column(batch.schema.get_field_index(LATEST), LATEST, latest)
@@ -157,7 +159,7 @@ class Packer:
         self, table: Stream, versions: pa.Table, *, may_be_late: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield versions of a table for the rules that join it, for the key group of their key or for all."""
-        for number, program in enumerate(self.layout.programs):
+        for number, program in enumerate(self.rules.programs):
             for at, joined in enumerate(program.joins.tables):
                 if joined.table != table:
                     continue
@@ -182,7 +184,7 @@ class Packer:
             # Imported here: it loads kernels that other rules do not need.
             from cep.engine.window_rules.silent_windows import last_between_ends
 
-            windows = self.layout.rules.silent_windows
+            windows = self.rules.silent_windows
             times_us = plain(events.column(stream.event_time)).cast(pa.int64()).to_numpy()
             found = last_between_ends(windows, times_us)
             if len(found) > _MOST_BEGINS:
@@ -217,9 +219,9 @@ class Packer:
 
     def _groups(self, number: int, events: pa.Table) -> npt.NDArray[np.uint16]:
         """Return the key group of each prepared event of program `number`."""
-        if self.gathers and number in self.layout.rules.chains.gathered:
+        if self.gathers and number in self.rules.chains.gathered:
             return np.zeros(events.num_rows, np.uint16)
-        return key_groups(self.layout.programs[number], events, len(self.labels))
+        return key_groups(self.rules.programs[number], events, len(self.labels))
 
 
 def key_groups(program: Program, events: pa.Table, n_groups: int) -> npt.NDArray[np.uint16]:

@@ -93,7 +93,7 @@ class NoOpDataflow(Dataflow):
     @property
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
-        return NoOp(self.layout, self.n_groups)
+        return NoOp(self.rules, self.n_groups)
 
 
 def run_batch(frame: DataFrame) -> None:

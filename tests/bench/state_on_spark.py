@@ -54,7 +54,7 @@ class CarrierDataflow(Dataflow):
     @property
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
-        return Carrier(self.layout, self.n_groups)
+        return Carrier(self.rules, self.n_groups)
 
 
 def write(folder: Path, first: int, n: int, n_keys: int, n_types: int) -> None:

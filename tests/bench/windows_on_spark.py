@@ -122,7 +122,7 @@ class Carrier(KeyGroups):
             for frame in frames:
                 for contents, number, _, data in of_frame(frame):
                     if contents is Contents.EVENTS and number is not None and data is not None:
-                        schema = self.layout.programs[number].event_schema
+                        schema = self.rules.programs[number].event_schema
                         n += table_of_bytes(data, schema).num_rows
         before = bytes(state.get[0]) if state.exists else b""
         state.update((before + np.random.default_rng(n).bytes(n * BYTES_OF_STATE),))
@@ -135,7 +135,7 @@ class CarrierDataflow(Dataflow):
     @property
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
-        return Carrier(self.layout, self.n_groups)
+        return Carrier(self.rules, self.n_groups)
 
 
 def text_of(at_us: int) -> str:

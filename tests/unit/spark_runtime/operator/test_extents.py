@@ -14,7 +14,6 @@ from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from spark_runtime.operator.call import Call
 from spark_runtime.sinks.delivery import ALL_AS_ROWS
-from spark_runtime.wire.layout import Layout
 from spark_runtime.wire.packer import Packer
 from spark_runtime.wire.parcels import GROUP, of_batch
 from tests.unit.engine.window_rules.test_silent_windows import DEVICES, HOUR_US, READINGS, program_of
@@ -31,7 +30,7 @@ class Groups:
         late = replace(READINGS, lateness_us=LATENESS_US)
         self.rules = RuleSet((program,))
         self.stream = late
-        self.packer = Packer(Layout(self.rules), (0, 1))
+        self.packer = Packer(self.rules, (0, 1))
         self.chains = [Chain(self.rules) for _ in self.packer.labels]
         self.watermark_us: int | None = None
 

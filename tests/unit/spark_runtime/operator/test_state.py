@@ -14,7 +14,6 @@ from cep.errors import Source, StateError
 from cep.program.program import Program
 from cep.rule_set import RuleSet
 from spark_runtime.operator.key_state import decode_state, encode_state
-from spark_runtime.wire.layout import Layout
 from tests.unit.engine.events import SECOND, STREAM, events
 
 BY_KEY = (
@@ -38,14 +37,14 @@ def state_of(rule_set: RuleSet) -> bytes:
 
 def refusal(data: bytes, rule_set: RuleSet) -> str:
     with pytest.raises(StateError) as caught:
-        decode_state(data, Layout(rule_set), 4)
+        decode_state(data, rule_set, 4)
     return str(caught.value)
 
 
 def test_programs_in_another_order_find_their_snapshots() -> None:
     data = state_of(rules(BY_KEY, BY_NUMBER, ALSO_BY_KEY))
     other = rules(BY_NUMBER, ALSO_BY_KEY, BY_KEY)
-    matchers = decode_state(data, Layout(other), 4)
+    matchers = decode_state(data, other, 4)
     programs = [of.program for of in matchers if isinstance(of.program, Program)]
     assert [program.key for program in programs] == [("n",), ("k",)]
     assert [matcher.n_open_runs for matcher in matchers] == [1, 2]
@@ -101,5 +100,5 @@ def test_damaged_state_is_refused(seed: int) -> None:
             at = draw.randrange(len(data))
             damaged[at] ^= 1 << draw.randrange(8)
         with pytest.raises(StateError) as caught:
-            decode_state(bytes(damaged), Layout(rule_set), 4)
+            decode_state(bytes(damaged), rule_set, 4)
         assert caught.value.code in {"E0701", "E0702", "E0703", "E0704"}
