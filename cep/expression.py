@@ -10,7 +10,7 @@ NaN equals NaN and is greater than every number, as in Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import assert_never
@@ -319,13 +319,6 @@ def rebuild(expression: Expression, change: Callable[[Expression], Expression]) 
         args = tuple(rebuild(arg, change) for arg in expression.args)
         return Call(expression.function, args, expression.type)
     return change(expression)
-
-
-def substitute(expression: Expression, replacements: Mapping[str, Expression]) -> Expression:
-    """Return `expression` with the columns named in `replacements` replaced."""
-    return rebuild(
-        expression, lambda leaf: replacements.get(leaf.name, leaf) if isinstance(leaf, Column) else leaf
-    )
 
 
 def is_local(expression: Expression) -> bool:

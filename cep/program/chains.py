@@ -106,10 +106,6 @@ class Chains:
             found = [at for at in found if rule_meaning(self.programs[at], stream.name) == stream.meaning]
         return found[0] if found else None
 
-    def fed_by(self, number: int) -> tuple[Feed, ...]:
-        """Return the feeds of which program `number` is the source."""
-        return tuple(feed for feed in self.feeds if feed.source == number)
-
 
 def has_same_key(program: Program, stream: MatchStream) -> bool:
     """Return whether `program` partitions the matches of `stream` by the key of their rule."""

@@ -23,7 +23,7 @@ from cep.expression import (
     RoleTest,
     Type,
     column_names,
-    substitute,
+    rebuild,
     walk,
 )
 from cep.program.fingerprint import identity_of, window_meanings, window_rule_meanings
@@ -237,10 +237,6 @@ class Program:
         """Whether rows say if they are matches or timeouts."""
         return any(rule.timeouts for rule in self.rules)
 
-    def stream_named(self, name: str) -> Stream | None:
-        """Return the stream called `name` if the program reads it."""
-        return next((stream for stream in self.streams if stream.name == name), None)
-
     def roles_of(self, stream: Stream) -> dict[int, Role]:
         """Return the roles of the events of `stream`, by number."""
         return {number: role for number, role in enumerate(self.roles) if role.stream == stream.name}
@@ -275,8 +271,7 @@ class Program:
             types[COUNTED_COLUMN] = Type.BOOLEAN
         if not self.is_plain:
             role = self.roles[0]
-            stream = self.stream_named(role.stream)
-            assert stream is not None
+            stream = next(stream for stream in self.streams if stream.name == role.stream)
             for name, column in zip(self.key_columns, role.key, strict=True):
                 field = stream.field(column)
                 assert field is not None, column
@@ -341,7 +336,11 @@ class Program:
     def _without_others(self, expression: Expression, stream: Stream) -> Expression:
         others = self._of_others(column_names(expression), stream)
         nulls = {name: Literal(None, kind) for name, kind in others.items()}
-        return substitute(expression, nulls) if nulls else expression
+        if not nulls:
+            return expression
+        return rebuild(
+            expression, lambda leaf: nulls.get(leaf.name, leaf) if isinstance(leaf, Column) else leaf
+        )
 
     def _of_others(self, names: Iterable[str], stream: Stream) -> dict[str, Type]:
         """Return the types of those columns that are of other streams."""

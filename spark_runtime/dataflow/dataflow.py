@@ -153,14 +153,10 @@ class Dataflow:
             return frame.where(is_useful)
         marked = frame.withColumn(_TIME, F.timestamp_micros(time_us))
         if not self.has_watermark:
-            marked = marked.withWatermark(_TIME, self._delay)
+            marked = marked.withWatermark(_TIME, f"{self._delay_ms} milliseconds")
         # The condition reads the watermarked column. Otherwise Spark would move it below the watermark, which
         # would then not advance while only irrelevant events arrive.
         return marked.where(F.col(_TIME).isNull() | is_useful)
-
-    @property
-    def _delay(self) -> str:
-        return f"{self._delay_ms} milliseconds"
 
     @property
     def _delay_ms(self) -> int:

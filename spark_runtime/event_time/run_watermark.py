@@ -164,7 +164,3 @@ class RunWatermark:
         """Return and record the watermark after a micro-batch; `done` is its other progress."""
         self.held = self.now(done, remaining)
         return self.held
-
-    def note_moved(self) -> None:
-        """Record that the watermark has moved now."""
-        self.moved_s = self.clock()

@@ -28,7 +28,7 @@ from spark_runtime.wire.loaded import freeze_loaded
 from spark_runtime.wire.output import carried_schema
 from spark_runtime.wire.packer import Packer
 from spark_runtime.wire.parcels import of_batch, of_frame, table_of_bytes
-from spark_runtime.wire.plan import cap_of_task, clock_of_task
+from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, time_of_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +79,8 @@ class KeyGroups:
                 call.push_all(of_frame(frame))
         spark_watermark_us = state.getCurrentWatermarkMs() * 1000
         # Spark's watermark starts at 1970: before the first event it means nothing.
-        cap_us = cap_of_task()
-        clock_us = clock_of_task() if self.rules.tells_end else None
+        cap_us = time_of_task(CAP_PROPERTY)
+        clock_us = time_of_task(CLOCK_PROPERTY) if self.rules.tells_end else None
         call.advance(spark_watermark_us if spark_watermark_us > 0 else None, cap_us, clock_us)
         if cap_us is not None:
             call.counts.waiting[str(key[0])] = sum(matcher.n_waiting for matcher in chain.matchers)

@@ -39,7 +39,7 @@ def done_after(
     events_us = watermark.reach(done, remaining).watermark_us
     reached = plan.reached.after(counts.latest, latest_time(events_us, plan.clock_us), counts.clocks)
     if reached.watermark_us != plan.reached.watermark_us:
-        watermark.note_moved()
+        watermark.moved_s = watermark.clock()
     waits = before.waits
     if waits is not None:
         shown_us = END_OF_TIME_US if done.ended else latest_time(waits.events_us, plan.cap_us, events_us)

@@ -121,17 +121,11 @@ class Plan:
         return cls.of_json(told if told.startswith("{") else Path(told).read_text())
 
 
-def cap_of_task() -> int | None:
-    """Return `Plan.cap_us` of the running task's micro-batch."""
-    return _time_of_task(CAP_PROPERTY)
+def time_of_task(name: str) -> int | None:
+    """Return `Plan.cap_us` or `Plan.clock_us` of the micro-batch that the running task belongs to.
 
-
-def clock_of_task() -> int | None:
-    """Return `Plan.clock_us` of the running task's micro-batch."""
-    return _time_of_task(CLOCK_PROPERTY)
-
-
-def _time_of_task(name: str) -> int | None:
+    `name`: `CAP_PROPERTY` or `CLOCK_PROPERTY`.
+    """
     context = TaskContext.get()
     told = None if context is None else context.getLocalProperty(name)
     return int(told) if told else None

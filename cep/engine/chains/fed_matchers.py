@@ -54,7 +54,9 @@ class FedMatchers:
         self.matchers = matchers
         self._lags_us = chains.lags_us
         self._numbers = [number for number in range(len(matchers)) if stage in (None, chains.stages[number])]
-        self._feeds = [chains.fed_by(number) for number in range(len(matchers))]
+        self._feeds = [
+            tuple(feed for feed in chains.feeds if feed.source == number) for number in range(len(matchers))
+        ]
         self._forward = forward
 
     @property

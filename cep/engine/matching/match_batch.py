@@ -8,16 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, U64
+from cep.engine.kernels import layout as at
 from cep.engine.kernels.columns.order import hash_values, write_hexadecimal
-from cep.engine.kernels.layout import (
-    MATCH_END,
-    MATCH_HASH,
-    MATCH_REGISTER,
-    MATCH_SLOT,
-    MATCH_START,
-    MATCH_TIMED_OUT,
-    MATCH_VALID,
-)
 from cep.engine.order.ordering import hash_column, is_sorted, order_by_time
 from cep.engine.prepare.columns import whole
 from cep.engine.prepare.predicates import Vectors, evaluate
@@ -114,26 +106,26 @@ def _table(
     part = np.concatenate([rows for number in numbers for rows in found[number]])
     of_rule = np.repeat(np.arange(len(numbers)), [sum(map(len, found[number])) for number in numbers])
     # Sorted as rows: a match is one row here, and later a value in each of many columns (decision 11).
-    by_end = order_by_time(part[:, MATCH_END])
+    by_end = order_by_time(part[:, at.MATCH_END])
     rule, part, of_rule = program.rules[numbers[0]], part.take(by_end, axis=0), of_rule[by_end]
     n = len(part)
-    slots = pa.array(part[:, MATCH_SLOT])
+    slots = pa.array(part[:, at.MATCH_SLOT])
     key_columns = [column.take(slots) for column in keys]
     columns: dict[str, pa.Array] = {
         "rule": pa.array(names).take(pa.array(of_rule)),
         "match_id": match_ids(hashes[of_rule], key_columns, _of_key(part) if rule.is_view else part),
-        "match_start": pa.array(part[:, MATCH_START]),
-        "match_end": pa.array(part[:, MATCH_END]),
+        "match_start": pa.array(part[:, at.MATCH_START]),
+        "match_end": pa.array(part[:, at.MATCH_END]),
         **dict(zip(program.key, key_columns, strict=True)),
     }
     if program.has_timeouts:
-        columns[OUTCOME] = pc.if_else(pa.array(part[:, MATCH_TIMED_OUT] != 0), TIMEOUT, MATCH)
+        columns[OUTCOME] = pc.if_else(pa.array(part[:, at.MATCH_TIMED_OUT] != 0), TIMEOUT, MATCH)
     batch = Vectors(_register_table(rule, part, strings))
     for name, expression in rule.measures:
         if not is_list(expression):
             columns[name] = evaluate(expression, batch).to_arrow()
     if rule.node_register >= 0:
-        taken = nodes[numbers[0]].taken(part[:, MATCH_REGISTER + rule.node_register])
+        taken = nodes[numbers[0]].taken(part[:, at.MATCH_REGISTER + rule.node_register])
         taken_rows = events.rows(taken.positions)
         columns |= _lists(rule, taken, taken_rows, events.columns)
         if rule.all_rows:
@@ -202,13 +194,13 @@ def _as_reported(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Table:
     """Return the registers that measures read (and one column that gives the length)."""
-    columns = {"#": pa.array(part[:, MATCH_START])}
+    columns = {"#": pa.array(part[:, at.MATCH_START])}
     scalars = [expression for _, expression in rule.measures if not is_list(expression)]
     read = {node.number for measure in scalars for node in walk(measure) if isinstance(node, RegisterRef)}
     for number in sorted(read):
         name, kind = register_column(number), rule.registers[number].type
-        cells = np.ascontiguousarray(part[:, MATCH_REGISTER + number])
-        known = part[:, MATCH_VALID] >> number & 1 != 0
+        cells = np.ascontiguousarray(part[:, at.MATCH_REGISTER + number])
+        known = part[:, at.MATCH_VALID] >> number & 1 != 0
         match kind:
             case Type.STRING:
                 columns[name] = strings.decode(cells, known)
@@ -225,13 +217,13 @@ def match_ids(rules: U64, key: list[pa.Array], part: I64) -> pa.Array:
     `rules` has the hash of each match's rule. A timeout and a match of the same events and time have
     different ids.
     """
-    low = part[:, MATCH_HASH].astype(np.uint64) ^ rules
-    low ^= np.where(part[:, MATCH_TIMED_OUT] != 0, _TIMEOUT_HASH, np.uint64(0))
+    low = part[:, at.MATCH_HASH].astype(np.uint64) ^ rules
+    low ^= np.where(part[:, at.MATCH_TIMED_OUT] != 0, _TIMEOUT_HASH, np.uint64(0))
     for column in key:
         hash_column(column, low)
     high = low.copy()
     valid = np.ones(len(low), np.uint8)
-    for column in (MATCH_START, MATCH_END):
+    for column in (at.MATCH_START, at.MATCH_END):
         hash_values(np.ascontiguousarray(part[:, column]), valid, high)
     return _hexadecimal(np.stack((high, low), axis=1))
 
@@ -239,7 +231,7 @@ def match_ids(rules: U64, key: list[pa.Array], part: I64) -> pa.Array:
 def _of_key(part: I64) -> I64:
     """Return matches of a view with one identity for each key: each replaces the previous one."""
     same = part.copy()
-    same[:, [MATCH_HASH, MATCH_START, MATCH_END]] = 0
+    same[:, [at.MATCH_HASH, at.MATCH_START, at.MATCH_END]] = 0
     return same
 
 

@@ -21,19 +21,9 @@ import pyarrow as pa
 
 from cep.arrays import I64
 from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
+from cep.engine.kernels import layout as at
 from cep.engine.kernels.clocks import earliest_due, expire_all, has_open_look_behinds, run_timed_events
 from cep.engine.kernels.columns.order import gather, rows_with
-from cep.engine.kernels.layout import (
-    DROPPED,
-    MATCH_TIMED_OUT,
-    N_FREE,
-    N_NODES,
-    N_OUT,
-    N_RUNS,
-    OVERFLOWED,
-    SLOT,
-    Pool,
-)
 from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
 from cep.engine.keys.key_slots import KeySlots
 from cep.engine.matching.counters import Counters, n_counted
@@ -100,9 +90,9 @@ class _RuleState:
         self.nodes = Nodes(rule)
         self.hand_over: Callable[[], None] | None = None  # called when `found` has become large
 
-    def arrays(self) -> Pool:
+    def arrays(self) -> at.Pool:
         """Return the arrays of the kernels; some are replaced when room is made."""
-        return Pool(
+        return at.Pool(
             rule=self.packed,
             runs=self.pool.runs,
             keys=self.pool.keys,
@@ -121,9 +111,9 @@ class _RuleState:
     def make_room(self, slot: int, found: list[I64]) -> None:
         """Remove the matches and, if that is not enough, enlarge the pool or the room for matches."""
         self.drain(found)
-        count = int(self.pool.keys[slot, N_RUNS])
+        count = int(self.pool.keys[slot, at.N_RUNS])
         needed = (count + 1) * (self.fan_out + 1)
-        if needed > self.pool.meta[N_FREE]:
+        if needed > self.pool.meta[at.N_FREE]:
             self.pool = self.pool.with_room(2 * needed)
         self.nodes.make_room(needed, self.pool, found)
         if needed + count > len(self.matches) or len(self.matches) < _MOST_MATCHES:
@@ -131,14 +121,14 @@ class _RuleState:
 
     def drain(self, found: list[I64]) -> None:
         """Move the matches so far to `found`."""
-        n_out = int(self.pool.meta[N_OUT])
+        n_out = int(self.pool.meta[at.N_OUT])
         if n_out:
             matches = self.matches[:n_out]
             if 2 * n_out < len(self.matches):
                 matches = matches.copy()
             else:  # not copied, but passed on with its room
                 self.matches = new_matches(self.rule, len(self.matches))
-            self.pool.meta[N_OUT] = 0
+            self.pool.meta[at.N_OUT] = 0
             self.report(matches, found)
 
     def report(self, matches: I64, found: list[I64]) -> None:
@@ -156,13 +146,13 @@ class _RuleState:
             done = self.run_events(self.arrays(), events, bits, rows, done, base, self.fan_out)
             if done == len(rows):
                 break
-            self.make_room(int(events[SLOT, rows[done]]), found)
+            self.make_room(int(events[at.SLOT, rows[done]]), found)
         self.drain(found)
 
     @property
     def overflowed_slot(self) -> int | None:
         """The key that had too many runs under ON OVERFLOW FAIL, or None."""
-        slot = int(self.pool.meta[OVERFLOWED]) - 1
+        slot = int(self.pool.meta[at.OVERFLOWED]) - 1
         return slot if slot >= 0 else None
 
     def next_end_us(self) -> int:
@@ -175,7 +165,7 @@ class _RuleState:
 
     def live(self, watermark_us: int) -> npt.NDArray[np.bool_]:
         """Return which keys have an open run, matches to suppress, or an event to remember."""
-        live: npt.NDArray[np.bool_] = self.pool.keys[:, N_RUNS] > 0
+        live: npt.NDArray[np.bool_] = self.pool.keys[:, at.N_RUNS] > 0
         live = live | self.suppression.matters(watermark_us)
         if self.rule.is_timed:
             live = live | has_open_look_behinds(self.rule.tables, self.pool.keys, watermark_us)
@@ -310,7 +300,7 @@ class Matcher:
     def _table(self, found: list[list[I64]]) -> pa.Table:
         """Return the matches found as a table, and count them."""
         for state, matches in zip(self._rules, found, strict=True):
-            n_timeouts = sum(int(rows[:, MATCH_TIMED_OUT].sum()) for rows in matches)
+            n_timeouts = sum(int(rows[:, at.MATCH_TIMED_OUT].sum()) for rows in matches)
             self.counters.matches[state.rule.name] += sum(map(len, matches)) - n_timeouts
             self.counters.timeouts[state.rule.name] += n_timeouts
         nodes = [state.nodes for state in self._rules]
@@ -318,7 +308,7 @@ class Matcher:
 
     def _hand_over(self, number: int, found: list[list[I64]], emit: Emit) -> None:
         """Pass the matches that one rule has found to `emit`."""
-        emit(self._table([rows if at == number else [] for at, rows in enumerate(found)]))
+        emit(self._table([rows if index == number else [] for index, rows in enumerate(found)]))
         found[number].clear()
 
     def finish(self, emit: Emit | None = None) -> pa.Table:
@@ -579,11 +569,11 @@ class Matcher:
     def _restore_rule(self, state: _RuleState, section: RuleSection) -> None:
         matched, timed_out, suppressed, dropped = section.counters
         state.pool = make_pool(StoredRuns(section.keys, section.rows), 2 * section.rows.n_rows)
-        state.pool.meta[DROPPED] = dropped
+        state.pool.meta[at.DROPPED] = dropped
         state.suppression = Suppression(state.rule.suppress_us, section.suppressed_until.matrix()[:, 0])
         state.suppression.n_suppressed = suppressed
         state.nodes = Nodes(state.rule, section.nodes.matrix())
-        state.pool.meta[N_NODES] = section.nodes.n_rows
+        state.pool.meta[at.N_NODES] = section.nodes.n_rows
         name = state.rule.name
         self.counters.matches[name] = matched
         self.counters.timeouts[name] = timed_out

@@ -117,14 +117,6 @@ def extent(stream: Stream, rows: pa.Table) -> tuple[int, int]:
     return times["min"].as_py(), times["max"].as_py()
 
 
-def is_keyed(program: Program, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return which prepared rows have a key; the others are `extent_rows`."""
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.asarray(
-        pc.is_valid(rows.column(program.key_columns[0]))
-    )
-    return found
-
-
 def prepared_versions(program: Program, table: Stream, rows: pa.Table) -> Iterator[pa.Table]:
     """Yield what `prepare_versions` returns, for each time that the program joins `table`."""
     for number, joined in enumerate(program.joins.tables):

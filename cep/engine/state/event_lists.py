@@ -10,16 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cep.arrays import I64
+from cep.engine.kernels import layout as at
 from cep.engine.kernels.event_nodes import compact_nodes, count_taken, list_taken, mark_nodes
-from cep.engine.kernels.layout import (
-    FIRST_SET,
-    MATCH_REGISTER,
-    N_NODES,
-    NODE_EVENT,
-    NODE_VARIABLE,
-    NODE_WIDTH,
-    REGISTER,
-)
 from cep.engine.state.packing import Packed, packed
 from cep.engine.state.runs import RunPool
 from cep.engine.state.strings import Cells
@@ -55,23 +47,23 @@ class Nodes:
         self._per_take = nodes_of_sets(rule) + (self.register >= 0)
         size = 0 if stored is None else len(stored)
         capacity = 1 if not self._registers else 2 * size + _FIRST_CAPACITY
-        self.nodes = np.zeros((capacity, NODE_WIDTH), np.int64)
+        self.nodes = np.zeros((capacity, at.NODE_WIDTH), np.int64)
         if stored is not None and size:
             self.nodes[:size] = stored
 
     def stored(self, pool: RunPool) -> Packed:
         """Return the nodes in use."""
-        return packed(self.nodes[: int(pool.meta[N_NODES])])
+        return packed(self.nodes[: int(pool.meta[at.N_NODES])])
 
     def make_room(self, needed: int, pool: RunPool, found: Sequence[I64]) -> None:
         """Make room for `needed` takes: drop nodes that no run and no match in `found` reaches, then grow."""
         needed *= self._per_take
-        if not self._registers or len(self.nodes) - pool.meta[N_NODES] >= needed:
+        if not self._registers or len(self.nodes) - pool.meta[at.N_NODES] >= needed:
             return
         self.compact(pool, found)
-        n_nodes = int(pool.meta[N_NODES])
+        n_nodes = int(pool.meta[at.N_NODES])
         if len(self.nodes) - n_nodes < needed + n_nodes:  # afterwards, as many as exist fit in
-            grown = np.zeros((2 * (n_nodes + needed), NODE_WIDTH), np.int64)
+            grown = np.zeros((2 * (n_nodes + needed), at.NODE_WIDTH), np.int64)
             grown[:n_nodes] = self.nodes[:n_nodes]
             self.nodes = grown
 
@@ -80,28 +72,30 @@ class Nodes:
 
         Only the sizes of the sets of a match are needed.
         """
-        n_nodes = int(pool.meta[N_NODES])
+        n_nodes = int(pool.meta[at.N_NODES])
         if not self._registers or n_nodes == 0:
             return
         rows = pool.live_rows()
-        of_runs = [pool.runs[rows, REGISTER + register] for register in self._registers]
-        of_matches = [part[:, MATCH_REGISTER + self.register] for part in found] if self.register >= 0 else []
+        of_runs = [pool.runs[rows, at.REGISTER + register] for register in self._registers]
+        of_matches = (
+            [part[:, at.MATCH_REGISTER + self.register] for part in found] if self.register >= 0 else []
+        )
         marks = np.zeros(n_nodes, np.uint8)
         for last in (*of_runs, *of_matches):
             mark_nodes(self.nodes, np.ascontiguousarray(last), marks)
         moved = np.zeros(n_nodes + 1, np.int64)  # by node + 1; for 0, which is not a node, it is 0
-        pool.meta[N_NODES] = compact_nodes(self.nodes, marks, moved[:-1])
+        pool.meta[at.N_NODES] = compact_nodes(self.nodes, marks, moved[:-1])
         moved[1:] = moved[:-1] + 1
         moved[0] = 0
         for register, last in zip(self._registers, of_runs, strict=True):
-            pool.runs[rows, REGISTER + register] = moved[last]
+            pool.runs[rows, at.REGISTER + register] = moved[last]
         for part, last in zip(found, of_matches, strict=False):
-            part[:, MATCH_REGISTER + self.register] = moved[last]
+            part[:, at.MATCH_REGISTER + self.register] = moved[last]
 
     def positions(self, pool: RunPool) -> I64:
         """Return the positions of the events in the nodes."""
-        nodes = self.nodes[: int(pool.meta[N_NODES])]
-        positions: I64 = nodes[nodes[:, NODE_VARIABLE] >= 0, NODE_EVENT]
+        nodes = self.nodes[: int(pool.meta[at.N_NODES])]
+        positions: I64 = nodes[nodes[:, at.NODE_VARIABLE] >= 0, at.NODE_EVENT]
         return positions
 
     def string_cells(self, pool: RunPool) -> Cells:
@@ -109,9 +103,11 @@ class Nodes:
         if not self._sets:
             return []
         self.compact(pool, ())
-        of_strings = [FIRST_SET - (number - 1) for number, kind in self._sets.items() if kind is Type.STRING]
-        nodes = self.nodes[: int(pool.meta[N_NODES])]
-        return [(nodes[:, NODE_EVENT], np.isin(nodes[:, NODE_VARIABLE], of_strings))]
+        of_strings = [
+            at.FIRST_SET - (number - 1) for number, kind in self._sets.items() if kind is Type.STRING
+        ]
+        nodes = self.nodes[: int(pool.meta[at.N_NODES])]
+        return [(nodes[:, at.NODE_EVENT], np.isin(nodes[:, at.NODE_VARIABLE], of_strings))]
 
     def taken(self, last: I64) -> Taken:
         """Return the events that lead to each node in `last` (registers)."""

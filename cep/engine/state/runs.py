@@ -13,27 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cep.arrays import I64
-from cep.engine.kernels.layout import (
-    AT_INSTANT,
-    DROPPED,
-    EARLIEST_US,
-    GROUP_CLOCK,
-    HEAD,
-    INSTANT,
-    LAST_MET,
-    MATCH_REGISTER,
-    N_HOLDING,
-    N_META,
-    N_RUNS,
-    NEVER,
-    NONE,
-    PENDING,
-    REGISTER,
-    STATE,
-    TAIL,
-    USED,
-    VALID,
-)
+from cep.engine.kernels import layout as at
 from cep.engine.kernels.run_lists import link_free, link_runs, list_runs
 from cep.engine.state.packing import Packed, nothing, packed
 from cep.program.opcodes import SelectionCode, SkipCode
@@ -59,12 +39,12 @@ class RunPool:
     @property
     def total(self) -> int:
         """Number of open runs of all keys."""
-        return int(self.keys[:, N_RUNS].sum())
+        return int(self.keys[:, at.N_RUNS].sum())
 
     @property
     def n_dropped(self) -> int:
         """Runs dropped at the limit so far."""
-        return int(self.meta[DROPPED])
+        return int(self.meta[at.DROPPED])
 
     def live_rows(self) -> I64:
         """Return the rows of the open runs, key by key, in order."""
@@ -74,7 +54,9 @@ class RunPool:
 
     def stored(self) -> StoredRuns:
         """Return the open runs in order."""
-        return StoredRuns(packed(self.keys, first=N_RUNS), packed(self.runs, self.live_rows(), first=STATE))
+        return StoredRuns(
+            packed(self.keys, first=at.N_RUNS), packed(self.runs, self.live_rows(), first=at.STATE)
+        )
 
     def with_slots(self, n_slots: int) -> RunPool:
         """Return the same pool with room for `n_slots` keys."""
@@ -89,14 +71,14 @@ class RunPool:
     def with_keys(self, kept: npt.NDArray[np.bool_]) -> RunPool:
         """Return the pool with only the keys of `kept`; the others have no runs."""
         pool = RunPool(self.runs, self.keys[kept], self.meta)
-        if pool.meta[USED] < _SPARSE * max(pool.total, _FIRST_CAPACITY):
+        if pool.meta[at.USED] < _SPARSE * max(pool.total, _FIRST_CAPACITY):
             return pool
         return make_pool(pool.stored(), 2 * pool.total, pool.meta)
 
     def with_room(self, n_free: int) -> RunPool:
         """Return a pool of the same runs with `n_free` free rows; if it must grow, its size doubles."""
         pool = self
-        used = int(self.meta[USED])
+        used = int(self.meta[at.USED])
         if used + n_free > len(self.runs):
             runs = np.zeros((max(2 * len(self.runs), used + n_free), self.runs.shape[1]), np.int64)
             runs[:used] = self.runs[:used]
@@ -109,14 +91,14 @@ class RunPool:
 
         Not all of them, because untouched memory costs nothing.
         """
-        link_free(self.runs, self.meta, min(int(self.meta[USED]) + max(n_free, _LINKED), len(self.runs)))
+        link_free(self.runs, self.meta, min(int(self.meta[at.USED]) + max(n_free, _LINKED), len(self.runs)))
 
     def string_cells(self, register: int) -> tuple[I64, npt.NDArray[np.bool_]]:
         """Return the cells of a register, in place, and which of them hold a value of an open run."""
         holds = np.zeros(len(self.runs), np.bool_)
         rows = self.live_rows()
-        holds[rows] = self.runs[rows, VALID] >> register & 1 != 0
-        return self.runs[:, REGISTER + register], holds
+        holds[rows] = self.runs[rows, at.VALID] >> register & 1 != 0
+        return self.runs[:, at.REGISTER + register], holds
 
 
 _FIRST_CAPACITY = 64
@@ -134,9 +116,9 @@ _FORGOTTEN = np.iinfo(np.int64).min // 2
 
 def _empty_keys(n_slots: int, width: int) -> I64:
     keys = np.zeros((n_slots, width), np.int64)
-    keys[:, HEAD] = keys[:, TAIL] = NONE
-    keys[:, EARLIEST_US : EARLIEST_US + 1] = NEVER
-    keys[:, LAST_MET:] = _FORGOTTEN
+    keys[:, at.HEAD] = keys[:, at.TAIL] = at.NONE
+    keys[:, at.EARLIEST_US : at.EARLIEST_US + 1] = at.NEVER
+    keys[:, at.LAST_MET :] = _FORGOTTEN
     return keys
 
 
@@ -145,27 +127,22 @@ def n_registers(rule: RuleProgram) -> int:
     return max(len(rule.registers), 1)
 
 
-def n_clocks(rule: RuleProgram) -> int:
-    """Return the number of columns after a run's registers."""
-    return GROUP_CLOCK + len(rule.tables.group_us) if rule.is_timed else 0
-
-
 def key_width(rule: RuleProgram) -> int:
     """Return the number of columns of a key."""
-    return LAST_MET + 2 * len(rule.tables.last_variable) if rule.is_timed else N_RUNS + 1
+    return at.LAST_MET + 2 * len(rule.tables.last_variable) if rule.is_timed else at.N_RUNS + 1
 
 
 def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> RunPool:
     """Return a pool of at least `capacity` runs that holds `stored`; counters in `meta` are carried over."""
     total = stored.rows.n_rows
     n_rows = max(capacity, total, _FIRST_CAPACITY) + 1
-    runs = np.zeros((n_rows, STATE + len(stored.rows.low)), np.int64)
-    stored.rows.fill(runs, STATE)
-    keys = np.zeros((stored.keys.n_rows, N_RUNS + len(stored.keys.low)), np.int64)
-    stored.keys.fill(keys, N_RUNS)
-    counters = np.zeros(N_META, np.int64) if meta is None else meta.copy()
+    runs = np.zeros((n_rows, at.STATE + len(stored.rows.low)), np.int64)
+    stored.rows.fill(runs, at.STATE)
+    keys = np.zeros((stored.keys.n_rows, at.N_RUNS + len(stored.keys.low)), np.int64)
+    stored.keys.fill(keys, at.N_RUNS)
+    counters = np.zeros(at.N_META, np.int64) if meta is None else meta.copy()
     if meta is None and total:  # instants continue, because pending matches are ordered by theirs
-        counters[INSTANT] = _last_instant(runs[:total], stored)
+        counters[at.INSTANT] = _last_instant(runs[:total], stored)
     link_runs(runs, keys, counters)
     pool = RunPool(runs, keys, counters)
     pool.link_free(0)
@@ -174,15 +151,15 @@ def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> Run
 
 def _last_instant(runs: I64, stored: StoredRuns) -> int:
     """Return the last instant at which a PENDING run completed."""
-    if stored.rows.low[0] > PENDING:  # the lowest value of the column STATE
+    if stored.rows.low[0] > at.PENDING:  # the lowest value of the column STATE
         return 0
-    is_pending = runs[:, STATE] == PENDING
-    return int(runs[is_pending, runs.shape[1] - AT_INSTANT].max())
+    is_pending = runs[:, at.STATE] == at.PENDING
+    return int(runs[is_pending, runs.shape[1] - at.AT_INSTANT].max())
 
 
 def no_runs(rule: RuleProgram) -> StoredRuns:
     """Return the state of a rule before the first event."""
-    return StoredRuns(nothing(key_width(rule) - N_RUNS), nothing(row_width(rule)))
+    return StoredRuns(nothing(key_width(rule) - at.N_RUNS), nothing(row_width(rule)))
 
 
 def holds(rule: RuleProgram) -> bool:
@@ -193,12 +170,13 @@ def holds(rule: RuleProgram) -> bool:
 
 def row_width(rule: RuleProgram) -> int:
     """Return the number of 64-bit fields stored for each open run."""
-    return REGISTER - STATE + n_registers(rule) + n_clocks(rule) + (N_HOLDING if holds(rule) else 0)
+    n_clocks = at.GROUP_CLOCK + len(rule.tables.group_us) if rule.is_timed else 0
+    return at.REGISTER - at.STATE + n_registers(rule) + n_clocks + (at.N_HOLDING if holds(rule) else 0)
 
 
 def new_matches(rule: RuleProgram, capacity: int) -> I64:
     """Return room for `capacity` matches."""
-    return np.zeros((capacity, MATCH_REGISTER + row_width(rule) - (REGISTER - STATE)), np.int64)
+    return np.zeros((capacity, at.MATCH_REGISTER + row_width(rule) - (at.REGISTER - at.STATE)), np.int64)
 
 
 def new_stack(rule: RuleProgram) -> I64:

@@ -213,12 +213,8 @@ class Versions:
     def last_of_each(self) -> Versions:
         """Return the last version of each key, with a time before all events."""
         is_last = np.append(self.numbers[1:] != self.numbers[:-1], True)[: len(self)]
-        return replace(self._only(is_last).as_of_start(), has_one_each=True)
-
-    def as_of_start(self) -> Versions:
-        """Return the versions, valid from the start of time."""
-        times_us = np.full(len(self), START_OF_TIME_US)
-        return replace(self, times_us=times_us)
+        found = self._only(is_last)
+        return replace(found, times_us=np.full(len(found), START_OF_TIME_US), has_one_each=True)
 
     def _only(self, chosen: Mask) -> Versions:
         if chosen.all():

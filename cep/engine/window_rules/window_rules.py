@@ -14,23 +14,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cep.arrays import I32, I64, Mask
 from cep.engine.event_time.watermark import END_OF_TIME_US
+from cep.engine.kernels import layout as at
 from cep.engine.kernels.columns.order import hash_values
-from cep.engine.kernels.layout import (
-    MATCH_END,
-    MATCH_HASH,
-    MATCH_REGISTER,
-    MATCH_SLOT,
-    MATCH_START,
-    MATCH_VALID,
-)
 from cep.engine.order.column_cells import arrow_of, cells_of
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import whole
 from cep.engine.prepare.predicates import Vectors, evaluate, is_all
-from cep.engine.prepare.versions import is_keyed
 from cep.engine.state.packing import Packed, packed
 from cep.engine.state.runs import new_matches
 from cep.engine.state.sections import TableSection, WindowSection, damaged
@@ -138,7 +131,7 @@ class WindowRules:
         self._groups: list[_Group] = []
         for (window, where, table), of_window in numbers.items():
             group = _Group(program, window, where, of_window)
-            if table is not None and group.reports_silence:
+            if table is not None and group.silent_rules:
                 group.presence = self._presences.setdefault(table, Presence(program, table))
             self._groups.append(group)
         self._first_us: int = NEVER  # of the events of the input; NEVER: there were none
@@ -163,7 +156,7 @@ class WindowRules:
         """
         if self.program.has_silent_windows:
             times_us = np.asarray(whole(versions.column(TIME_COLUMN)))
-            has_key = is_keyed(self.program, versions)
+            has_key = np.asarray(pc.is_valid(versions.column(self.program.key_columns[0])))
             tells_event = np.asarray(whole(versions.column(VERSION_COLUMN))) < 0
             self._note_times(times_us, are_of_events=False)
             self._note_times(times_us[~has_key & tells_event], are_of_events=True)
@@ -304,18 +297,13 @@ class _Group:
         self._state = _closed(0)
         self.presence: Presence | None = None  # of the table of FOR EACH, if silence is reported
         self._of_silence = {column.name: _of_nothing(column) for column in self.columns}
-        self._silent_rules = {
+        self.silent_rules = {
             number
             for number, rule in self.rules
             if rule.windowed is not None
             and rule.windowed.table is not None
             and _holds_of(rule, self._of_silence, self.columns)
         }
-
-    @property
-    def reports_silence(self) -> bool:
-        """Whether a window without events can have a row."""
-        return bool(self._silent_rules)
 
     def run(
         self,
@@ -366,12 +354,12 @@ class _Group:
                 chosen = _chosen(rule, columns, self.columns, len(ends.codes), part.due.strings)
                 rows = _matches(rule, part.slots, ends, columns, chosen)
                 codes = ends.codes if chosen is None else ends.codes[chosen]
-            if without is not None and number in self._silent_rules:
+            if without is not None and number in self.silent_rules:
                 n = len(without.codes)
                 same = {name: _repeated(column, n) for name, column in self._of_silence.items()}
                 rows = np.concatenate((rows, _matches(rule, part.slots, without, same, None)))
                 codes = np.concatenate((codes, without.codes))
-                rows = rows[np.lexsort((rows[:, MATCH_END], codes))]
+                rows = rows[np.lexsort((rows[:, at.MATCH_END], codes))]
             if len(rows):
                 found(number, rows)
 
@@ -462,7 +450,7 @@ class _Group:
                 states += section.parts
                 continue
             places = range(0, len(of), FINGERPRINT_BYTES)
-            columns = tuple(names[of[at : at + FINGERPRINT_BYTES]] for at in places)
+            columns = tuple(names[of[place : place + FINGERPRINT_BYTES]] for place in places)
             rings.append(StoredRing(columns, *section.parts))
         (state,) = states
         if (state.n_rows, len(state.low)) != (n_slots, 2):
@@ -565,16 +553,16 @@ def _matches(
     assert rule.windowed is not None
     chosen = np.arange(len(ends.codes)) if chosen is None else chosen
     rows = np.zeros((len(chosen), new_matches(rule, 0).shape[1]), np.int64)
-    rows[:, MATCH_SLOT] = slots[ends.codes[chosen]]
-    rows[:, MATCH_START] = ends.start_us[chosen]
-    rows[:, MATCH_END] = ends.end_us[chosen]
+    rows[:, at.MATCH_SLOT] = slots[ends.codes[chosen]]
+    rows[:, at.MATCH_START] = ends.start_us[chosen]
+    rows[:, at.MATCH_END] = ends.end_us[chosen]
     hashed, all_known = np.zeros(len(chosen), np.uint64), np.ones(len(chosen), np.uint8)
-    for column in (MATCH_START, MATCH_END):
+    for column in (at.MATCH_START, at.MATCH_END):
         hash_values(np.ascontiguousarray(rows[:, column]), all_known, hashed)
-    rows[:, MATCH_HASH] = hashed.view(np.int64)
+    rows[:, at.MATCH_HASH] = hashed.view(np.int64)
     for number, name in enumerate(rule.windowed.columns):
         values, known = columns[name]
         is_known = np.ones(len(chosen), np.bool_) if known is None else known[chosen]
-        rows[:, MATCH_REGISTER + number] = np.where(is_known, values[chosen], 0)
-        rows[:, MATCH_VALID] |= is_known.astype(np.int64) << np.int64(number)
+        rows[:, at.MATCH_REGISTER + number] = np.where(is_known, values[chosen], 0)
+        rows[:, at.MATCH_VALID] |= is_known.astype(np.int64) << np.int64(number)
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from cep.language import ast
 from cep.language.cursor import Cursor
@@ -27,8 +28,8 @@ class ReportClauses:
         self.cursor = cursor
         self.report = ast.Report()
         self.readers: dict[str, Callable[[], None]] = {
-            "ALL": self.read_all_rows,
-            "ONE": self.read_one_row,
+            "ALL": partial(self._rows, ast.Rows.ALL, "ROWS"),
+            "ONE": partial(self._rows, ast.Rows.ONE, "ROW"),
             "ON": self.read_timeout,
             "SUPPRESS": self.read_suppression,
             "MAX": self.read_limit,
@@ -36,14 +37,6 @@ class ReportClauses:
 
     def _start(self) -> int:
         return self.cursor.tokens[self.cursor.at - 1].start
-
-    def read_all_rows(self) -> None:
-        """Read ``ALL ROWS PER MATCH``."""
-        self._rows(ast.Rows.ALL, "ROWS")
-
-    def read_one_row(self) -> None:
-        """Read ``ONE ROW PER MATCH``."""
-        self._rows(ast.Rows.ONE, "ROW")
 
     def _rows(self, rows: ast.Rows, *words: str) -> None:
         for word in (*words, "PER", "MATCH"):

@@ -66,6 +66,8 @@ class KafkaLog:
     pattern: str = ""
     isolation: str = "read_committed"
 
+    reads_ahead = False  # false: offsets count messages
+
     @property
     def connected_to(self) -> Hashable:
         """The cluster. A client can read all of its topics."""
@@ -75,11 +77,6 @@ class KafkaLog:
     def words(self) -> LogWords:
         """The words for topics in errors."""
         return LogWords("topic", self.connection.brokers, unknown="E0851", lost="E0854")
-
-    @property
-    def reads_ahead(self) -> bool:
-        """False: offsets count messages."""
-        return False
 
     def open(self) -> KafkaClient:
         """Return a client; it connects when it is used."""

@@ -59,6 +59,8 @@ class KinesisLog:
     streams: tuple[str, ...]
     goes_on_without: bool = False
 
+    reads_ahead = True  # true: sequence numbers do not count messages
+
     @property
     def connected_to(self) -> Hashable:
         """The service. A client can read all of its streams."""
@@ -68,11 +70,6 @@ class KinesisLog:
     def words(self) -> LogWords:
         """The words for streams in errors."""
         return LogWords("stream", self.connection.where, unknown="E0881", lost="E0884")
-
-    @property
-    def reads_ahead(self) -> bool:
-        """True: sequence numbers do not count messages."""
-        return True
 
     def open(self) -> KinesisClient:
         """Return a client."""

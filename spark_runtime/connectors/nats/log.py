@@ -79,6 +79,8 @@ class NatsLog:
     subjects: tuple[str, ...] = ()
     options: Options = field(default_factory=Options)
 
+    reads_ahead = False  # false: the server reports the end of a stream
+
     @property
     def connected_to(self) -> Hashable:
         """The server. A connection can read all of its streams."""
@@ -93,11 +95,6 @@ class NatsLog:
     def where(self) -> str:
         """The servers as text, without users in addresses."""
         return ",".join(server.rpartition("@")[2] for server in self.servers)
-
-    @property
-    def reads_ahead(self) -> bool:
-        """False: the server reports the end of a stream."""
-        return False
 
     def open(self) -> NatsClient:
         """Return a client; it connects when it is used."""

@@ -77,6 +77,8 @@ class RabbitLog:
     virtual_host: str = "/"
     options: Options = field(default_factory=Options)
 
+    reads_ahead = False  # false: offsets count messages
+
     @property
     def connected_to(self) -> Hashable:
         """The server. A connection can read all of its streams."""
@@ -91,11 +93,6 @@ class RabbitLog:
     def where(self) -> str:
         """The servers as text."""
         return ",".join(self.servers)
-
-    @property
-    def reads_ahead(self) -> bool:
-        """False: offsets count messages."""
-        return False
 
     def open(self) -> RabbitClient:
         """Return a client; it connects when it is used."""

@@ -17,10 +17,7 @@ class Rate:
 
     rows_per_second: int = declared.integer(1, at_least=1)
 
-    @property
-    def place(self) -> str:
-        """Empty: there is only one."""
-        return ""
+    place = ""
 
     def open(self, context: SourceContext) -> SparkSource:
         """Return the source."""

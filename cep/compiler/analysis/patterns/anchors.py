@@ -9,12 +9,8 @@ from cep.diagnostics.report import Reporter
 from cep.language import ast
 
 
-def check_anchors(pattern: ast.Pattern, report: Reporter) -> None:
-    """Report each anchor that the first event of a match can never follow."""
-    _check(pattern, report, is_start=True)
-
-
-def _check(pattern: ast.Pattern, report: Reporter, *, is_start: bool) -> None:
+def check_anchors(pattern: ast.Pattern, report: Reporter, *, is_start: bool = True) -> None:
+    """Report each anchor after which the first event of a match can never be."""
     match pattern:
         case ast.Step() | ast.Absence():
             pass
@@ -27,18 +23,18 @@ def _check(pattern: ast.Pattern, report: Reporter, *, is_start: bool) -> None:
                     "an event of the match may come before it",
                     "write it before the first step of the pattern: ^ a -> b, ^ (a & b), ^ a->{3}",
                 )
-            _check(body, report, is_start=is_start)
+            check_anchors(body, report, is_start=is_start)
         case ast.Sequence(items=items):
             for number, item in enumerate(items):
-                _check(item.pattern, report, is_start=is_start and number == 0)
+                check_anchors(item.pattern, report, is_start=is_start and number == 0)
         case ast.Repetition(body=body, most=most):
-            _check(body, report, is_start=is_start and most == 1)
+            check_anchors(body, report, is_start=is_start and most == 1)
         case ast.Permutation(parts=parts):
             for part in parts:
-                _check(part, report, is_start=False)
+                check_anchors(part, report, is_start=False)
         case ast.Alternation() | ast.Group() | ast.Without():
             for child in ast.children(pattern):
-                _check(child, report, is_start=is_start)
+                check_anchors(child, report, is_start=is_start)
         case _:
             assert_never(pattern)
 
