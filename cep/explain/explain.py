@@ -13,8 +13,7 @@ from cep.compiler.lowering.relevance import reasons_for_every_event
 from cep.compiler.lowering.shared import conjuncts
 from cep.explain.feeds import feeds
 from cep.explain.shown import show_bound, show_duration, show_expression, show_gap, show_node
-from cep.explain.tables import joined_tables
-from cep.explain.views import view_lines
+from cep.explain.tables import joined_tables, view_lines
 from cep.explain.window_rules import window_rule_lines
 from cep.expression import (
     IN_TAKEN,

@@ -5,6 +5,8 @@ Executors import this module: it imports nothing of the compiler.
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -16,12 +18,12 @@ import pyarrow.compute as pc
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
 from cep.engine.event_time.watermark import is_late, late_by_us
+from cep.engine.matching.counters import Counters
+from cep.engine.prepare.versions import extent_rows
 from cep.formats.late_events import late_schema
 from cep.program.program import TIME_COLUMN, missing_column, widened
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
 from cep.schema.text_values import event_table_schema
-from spark_runtime.operator.counting import MatcherCounts
-from spark_runtime.operator.extents import Extents
 from spark_runtime.operator.late import Late
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.wire.output import (
@@ -35,6 +37,71 @@ from spark_runtime.wire.output import (
     carried_schema,
 )
 from spark_runtime.wire.parcels import Contents, Parcel, record_bytes, table_of_bytes
+
+
+class MatcherCounts:
+    """The counters of the matchers of `chain`, relative to their current values."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._before = [copy.deepcopy(matcher.counters) for matcher in chain.matchers]
+        self._duplicates = chain.duplicates_of()
+
+    def added(self) -> Counts:
+        """Return what was added to the counters since."""
+        new_duplicates = [
+            [n - n_before for n, n_before in zip(new, old, strict=True)]
+            for old, new in zip(self._duplicates, self._chain.duplicates_of(), strict=True)
+        ]
+        counts = Counts(duplicates_of=self._chain.rules.met_by_program(new_duplicates))
+        uncorrected = []
+        for old, matcher in zip(self._before, self._chain.matchers, strict=True):
+            new = matcher.counters
+            counts.add(_by_rule(old, new))
+            uncorrected.append(new.uncorrected - old.uncorrected)
+        counts.uncorrected = max(uncorrected)
+        counts.corrected = -max(uncorrected)  # the reader counted them, not knowing that they were too late
+        return counts
+
+
+def _by_rule(old: Counters, new: Counters) -> Counts:
+    """Return what was added to counters of a matcher that are split by rule."""
+
+    def added(name: str) -> dict[str, int]:
+        before: dict[str, int] = getattr(old, name)
+        after: dict[str, int] = getattr(new, name)
+        return {rule: n - before[rule] for rule, n in after.items() if n != before[rule]}
+
+    return Counts(
+        matches=added("matches"),
+        timeouts=added("timeouts"),
+        suppressed=added("suppressed"),
+        dropped_runs=added("dropped_runs"),
+        retracted=added("retracted"),
+    )
+
+
+class Extents:
+    """The first and last times of events that all key groups get, in one call of the operator."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[list[int], int]] = {}  # by stream: when events may start, the last time
+
+    def take_in(self, text: str) -> None:
+        """Add the text of a parcel with the contents `EXTENT`."""
+        name, begins_us, latest_us = json.loads(text)
+        known = self._of.get(name, ([], latest_us))
+        self._of[name] = known[0] + begins_us, max(known[1], latest_us)
+
+    def push(self, chain: Chain) -> None:
+        """Give rules with windows without events the times of the input, without late events."""
+        final_us = chain.watermark_us - chain.rules.counted_us
+        for number, program in enumerate(chain.rules.programs):
+            if program.has_silent_windows:
+                for name, (begins_us, latest_us) in self._of.items():
+                    first_us = min((begin_us for begin_us in begins_us if begin_us > final_us), default=None)
+                    stream = chain.rules.inputs[name]
+                    chain.push(number, extent_rows(program, stream, first_us, latest_us))
 
 
 class Call:

@@ -9,7 +9,8 @@ Executors import this module: it imports nothing of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,12 @@ from cep.rule_set import RuleSet
 from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call
 from spark_runtime.operator.key_state import decode_state, encode_state
-from spark_runtime.operator.stages import as_output, as_parcels, later_parcels
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.tables.content import Content, tables_of, told_to_task
 from spark_runtime.wire.loaded import freeze_loaded
-from spark_runtime.wire.output import carried_schema
+from spark_runtime.wire.output import KIND, MATCHES_COLUMN, OUTPUT_SCHEMA, TEXT, carried_schema
 from spark_runtime.wire.packer import Packer
-from spark_runtime.wire.parcels import of_batch, of_frame, table_of_bytes
+from spark_runtime.wire.parcels import DATA, Contents, of_batch, of_frame, parcels, table_of_bytes, which
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, time_of_task
 
 if TYPE_CHECKING:
@@ -143,6 +143,39 @@ class KeyGroups:
         for batch in batches:
             for data in batch.column(0).to_pylist():
                 yield from table_of_bytes(data, schema).to_batches()
+
+
+# Rules over rules by another key, in a batch: successive stages with a shuffle before each. The results of a
+# stage pass through the later stages unchanged, in parcels of `Contents.OUTPUT`. So everything is computed
+# once, and the last stage returns all of it.
+
+
+def later_parcels(
+    batch: pa.RecordBatch, stages: Sequence[int], stage: int
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the parcels of a batch that are for this stage, and those that later stages need."""
+    later = [number for number, of_program in enumerate(stages) if of_program > stage]
+    is_later = which(batch, Contents.EVENTS, later) | which(batch, Contents.OUTPUT)
+    return batch.filter(pa.array(~is_later)), batch.filter(pa.array(is_later))
+
+
+def as_parcels(output: Iterable[pa.RecordBatch], label: int) -> Iterator[pa.RecordBatch]:
+    """Return the operator's output (`OUTPUT_SCHEMA`) as parcels of key group `label`."""
+    for batch in output:
+        rows = zip(batch.column(KIND).to_pylist(), batch.column(TEXT).to_pylist(), strict=True)
+        texts = [json.dumps(row) for row in rows]
+        yield parcels([label] * len(texts), Contents.OUTPUT, texts=texts, data=batch.column(MATCHES_COLUMN))
+
+
+def as_output(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the operator's output from which `as_parcels` made these parcels."""
+    rows = [json.loads(text) for text in batch.column(TEXT).to_pylist()]
+    columns = [
+        pa.array([kind for kind, _ in rows], pa.string()),
+        pa.array([text for _, text in rows], pa.string()),
+        batch.column(DATA),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)
 
 
 mend_state_reader()  # a worker reads this module before its first group

@@ -12,10 +12,9 @@ import pytest
 from cep.errors import InputError
 from cep.rule_set import Corrections
 from spark_runtime.connectors.postgres.connection import Connection
-from spark_runtime.connectors.postgres.sink import PostgresSink
+from spark_runtime.connectors.postgres.sink import PostgresSink, csv_parts
 from spark_runtime.connectors.postgres.sink_settings import PostgresSpec
 from spark_runtime.connectors.postgres.statements import Target, type_of
-from spark_runtime.connectors.postgres.values import csv_parts
 from spark_runtime.sinks.protocol import Collected, Guarantee, Mark, MicroBatch, Output, Rows, TableSink
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.servers.gate import gate_to

@@ -110,7 +110,7 @@ def test_the_paths_that_pages_name_exist(page: str) -> None:
 
 
 def test_a_path_that_is_missing_is_found() -> None:
-    text = "`cep/rules.py`, `Makefile`, `errors.py`\n| `cep/engine/` | `keys/gone.py`, `keys/hashing.py` |"
+    text = "`cep/rules.py`, `Makefile`, `errors.py`\n| `cep/engine/` | `keys/gone.py`, `keys/key_slots.py` |"
     assert missing_paths(text) == ["cep/rules.py", "errors.py", "keys/gone.py"]
 
 

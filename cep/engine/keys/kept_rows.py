@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, U8, Mask
-from cep.engine.keys import hashing
 from cep.engine.keys.kernel import (
     AHEAD,
     NULL,
@@ -37,7 +36,7 @@ from cep.engine.keys.kernel import (
     put_cells,
     unpack_keys,
 )
-from cep.engine.order.ordering import text_buffers
+from cep.engine.order.ordering import hash_column, text_buffers, text_hashes
 from cep.engine.prepare.columns import lent
 from cep.engine.prepare.predicates import Vector, from_arrow, is_all
 from cep.expression import Type
@@ -89,7 +88,7 @@ class KeptRows:
     def find(self, keys: pa.Array, hashes: I64 | None = None) -> I64:
         """Return (n,) int64: the place of each of `keys`, texts or int64; -1: none.
 
-        Pass their `hashing.key_hashes` if they are known.
+        Pass their `key_hashes` if they are known.
         """
         places = np.empty(len(keys), np.int64)
         if not pa.types.is_string(keys.type) or keys.null_count:
@@ -97,7 +96,7 @@ class KeptRows:
             find_keys(hashed, data, self._records, self._text, self._index, places)
         elif len(keys):
             offsets, data = text_buffers(keys)
-            hashes = hashing.key_hashes(keys) if hashes is None else hashes
+            hashes = key_hashes(keys) if hashes is None else hashes
             room = np.empty((AHEAD, 4), np.int64)
             find_texts(offsets, data, hashes, room, self._records, self._text, self._index, places)
         return places
@@ -116,7 +115,7 @@ class KeptRows:
         """Return (n,) int64: the place of each of `keys`. New keys get new places, still without rows."""
         if not self._ends[0]:
             self._kind = keys.type
-        hashes = hashing.key_hashes(keys) if hashes is None else hashes
+        hashes = key_hashes(keys) if hashes is None else hashes
         places = self.find(keys, hashes)
         missing = np.flatnonzero(places < 0)
         if len(missing):
@@ -308,7 +307,7 @@ def _hashed(keys: pa.Array, hashes: I64 | None = None) -> tuple[I64, U8]:
     hashed, data = np.empty((len(keys), 4), np.int64), _NO_BYTES
     if not len(keys):
         return hashed, data
-    hashes = hashing.key_hashes(keys) if hashes is None else hashes
+    hashes = key_hashes(keys) if hashes is None else hashes
     if pa.types.is_string(keys.type):
         offsets, data = text_buffers(keys)
         pack_keys(offsets, data, hashes, hashed)
@@ -357,3 +356,12 @@ def _longer(array: npt.NDArray[_Item], size: int) -> npt.NDArray[_Item]:
     longer = np.zeros((size, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     return longer
+
+
+def key_hashes(keys: pa.Array) -> I64:
+    """Return (n,) int64: a hash of each key, a text or an int64; equal keys have equal hashes."""
+    if pa.types.is_string(keys.type):
+        return text_hashes(keys)
+    hashes = np.zeros(len(keys), np.uint64)
+    hash_column(keys, hashes)
+    return hashes.view(np.int64)

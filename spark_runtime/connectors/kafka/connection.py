@@ -244,3 +244,21 @@ def no_topic(what: str, brokers: str) -> InputError:
         f"there is no {what} at `{brokers}`",
         "create it, or correct its name",
     )
+
+
+PACKAGE, EXTRA = "confluent_kafka", "kafka"
+
+OURS = frozenset(
+    (
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "isolation.level",
+        "metadata.broker.list",
+        "transactional.id",
+    )
+)
+"""Settings of librdkafka that a pipeline sets itself."""

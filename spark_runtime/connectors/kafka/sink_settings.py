@@ -11,8 +11,7 @@ from cep.rule_set import REVISION
 from cep.settings import declared
 from cep.settings.declared import Declared
 from cep.settings.settings import Settings
-from spark_runtime.connectors.kafka.connection import Connection
-from spark_runtime.connectors.kafka.connection_settings import EXTRA, OURS, PACKAGE
+from spark_runtime.connectors.kafka.connection import EXTRA, OURS, PACKAGE, Connection
 from spark_runtime.sinks.place import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkType

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from cep.settings import declared
 from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
-from spark_runtime.connectors.kafka.connection import Connection
-from spark_runtime.connectors.kafka.connection_settings import EXTRA, OURS, PACKAGE
+from spark_runtime.connectors.kafka.connection import EXTRA, OURS, PACKAGE, Connection
 from spark_runtime.connectors.kafka.log import METADATA, KafkaLog
 from spark_runtime.connectors.message_logs.settings import (
     TOMBSTONES,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cep.engine.keys import hashing
+from cep.engine.keys import kept_rows
 from cep.engine.keys.kept_rows import KeptRows
 from cep.expression import Type
 
@@ -49,13 +49,13 @@ def read(rows: KeptRows, keys: pa.Array) -> list[Row]:
 @pytest.mark.parametrize("bits", [0, 1, 64])
 @pytest.mark.parametrize(("known", "kind"), [(TEXTS, pa.string()), (NUMBERS, pa.int64())])
 def test_rows_are_those_of_a_dict(known: list[Any], kind: pa.DataType, bits: int, few: int) -> None:
-    hashes = hashing.key_hashes
+    hashes = kept_rows.key_hashes
     mask = np.int64(-1 if bits == 64 else (1 << bits) - 1)
     random = np.random.default_rng(bits)
     plain: dict[Any, Row] = {}
     rows = KeptRows(TYPES)
     with (
-        mock.patch.object(hashing, "key_hashes", lambda keys: hashes(keys) & mask),
+        mock.patch.object(kept_rows, "key_hashes", lambda keys: hashes(keys) & mask),
         mock.patch("cep.engine.keys.kept_rows._FEW", few),
     ):
         for _ in range(60):
