@@ -26,11 +26,9 @@ class TrueTimes(Protocol):
 
     def true_times(self, events: pa.Table) -> pa.Array:
         """Return the time of each event, int64 microseconds since 1970; NULL: unknown."""
-        ...
 
     def copy(self) -> TrueTimes:
         """Return an independent copy."""
-        ...
 
 
 @dataclass(slots=True)

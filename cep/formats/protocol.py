@@ -84,7 +84,6 @@ class RecordReader(Protocol):
         InputError
             The whole file does not have this format, or does not belong to the stream.
         """
-        ...
 
     def decode(self, records: Sequence[bytes], *, is_last: bool) -> Decoded:
         """Return the events and the problems of `records`, which are not of the header.
@@ -93,7 +92,6 @@ class RecordReader(Protocol):
         Any bytes are an event, a problem or nothing; they never raise an exception. `is_last`: no more
         records follow, so all of them are read.
         """
-        ...
 
 
 @runtime_checkable
@@ -103,24 +101,19 @@ class RecordFormat(Protocol):
     @property
     def name(self) -> str:
         """The name by which it is registered and chosen."""
-        ...
 
     @property
     def suffixes(self) -> tuple[str, ...]:
         """File name endings, in lower case with the dot. An ending for compression may follow."""
-        ...
 
     def encoding(self, stream: Stream) -> str:
         """Return the encoding of a file, by its name in Python."""
-        ...
 
     def quote(self, stream: Stream) -> str:
         """Return the sign that encloses line feeds within a record; an empty text if nothing does."""
-        ...
 
     def reader(self, origin: str, stream: Stream) -> RecordReader:
         """Return a reader for the records of `origin`, which errors name."""
-        ...
 
 
 class Unquoted:
@@ -143,7 +136,6 @@ class CheckedFormat(Protocol):
 
     def check(self, stream: Stream) -> None:
         """Raise InputError if no record can be an event of the stream. On the driver, beforehand."""
-        ...
 
 
 @runtime_checkable
@@ -153,15 +145,12 @@ class FormatWithColumns(Protocol):
     @property
     def words(self) -> tuple[str, ...]:
         """The words for what it knows, as a user may write them."""
-        ...
 
     def has_word(self, what: str) -> bool:
         """Return whether it knows this."""
-        ...
 
     def with_columns(self, columns: Mapping[str, str]) -> RecordFormat:
         """Return the format with columns of the stream that are such words, by the name of the column."""
-        ...
 
 
 @runtime_checkable
@@ -171,17 +160,14 @@ class FileFormat(Protocol):
     @property
     def name(self) -> str:
         """The name by which it is registered and chosen."""
-        ...
 
     @property
     def suffixes(self) -> tuple[str, ...]:
         """File name endings, in lower case with the dot."""
-        ...
 
     @property
     def name_in_spark(self) -> str:
         """The name of Spark's own reader, for file systems that only Spark reaches; empty if it has none."""
-        ...
 
     def read(self, file: str, stream: Stream, *, in_worker: bool) -> Iterator[Piece]:
         """Yield the rows of a nonempty file, in bounded pieces with positions from 1.
@@ -199,7 +185,6 @@ class FileFormat(Protocol):
             The file cannot be read to its end, or does not belong to the stream. What could be read was
             yielded before.
         """
-        ...
 
 
 AnyFormat = RecordFormat | FileFormat

@@ -26,18 +26,15 @@ class FrontEnd(Protocol):
     @property
     def suffixes(self) -> tuple[str, ...]:
         """Endings of the files with rules in this language, with the dot."""
-        ...
 
     def recognizes(self, text: str) -> bool:
         """Return whether a text contains rules in this language, well-formed or not, rather than a path."""
-        ...
 
     def read(self, source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
         """Return the well-formed rules of a text, and every problem of the others with its place.
 
         Defaults of the language are in the trees.
         """
-        ...
 
 
 class _RuleText:

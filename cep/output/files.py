@@ -22,11 +22,9 @@ class TableWriter(Protocol):
 
     def write(self, file: Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write a table; `rows` are the same rows as mappings, each with the columns that it has."""
-        ...
 
     def write_late(self, file: Path, events: pa.Table, stream: Stream) -> None:
         """Write late events (`late_schema`) so that the file can be read as events of the stream."""
-        ...
 
 
 class _JsonLines:

@@ -53,7 +53,6 @@ class PlacedSink(Protocol):
 
     def places(self, output: Output) -> Sequence[Place]:
         """Return the places to which an output goes; one place may occur under several names."""
-        ...
 
 
 def folder_place(path: str, inside: str = "") -> Place:

@@ -164,38 +164,31 @@ class Sink(Protocol):
     @property
     def output(self) -> Output:
         """The output that it gets."""
-        ...
 
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee that it gives."""
-        ...
 
     def check(self) -> None:
         """Raise InputError if the sink cannot be written. Called on the driver, before anything runs."""
-        ...
 
     def last(self, run: str) -> Mark | None:
         """Return the last micro-batch of a stream that it contains; None: none, or unknown.
 
         Called on the driver, after `check` and before the first `begin`. An exactly-once sink always knows.
         """
-        ...
 
     def begin(self, batch: MicroBatch) -> None:
         """Prepare for a micro-batch; delete what an interrupted attempt left. Called on the driver."""
-        ...
 
     def commit(self, batch: MicroBatch) -> None:
         """Publish a micro-batch in place of an earlier one with its name. Called on the driver.
 
         The checkpoint records it after this returns. Called for a micro-batch without rows, too.
         """
-        ...
 
     def close(self) -> None:
         """End the run, which succeeded or was stopped. Called on the driver."""
-        ...
 
 
 @runtime_checkable
@@ -208,7 +201,6 @@ class WorkerSink(Sink, Protocol):
         `part` names them within the micro-batch. A failed task is repeated: rows that another attempt wrote,
         or is writing, under the same name must not count.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +246,6 @@ class TableSink(Sink, Protocol):
 
     def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
         """Write all rows of a micro-batch. Called once between `begin` and `commit`, also without rows."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +263,9 @@ class DriverSink(Sink, Protocol):
     @property
     def wants_rows(self) -> bool:
         """Whether it may read the rows of the next micro-batch more than once; only then are they kept."""
-        ...
 
     def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
         """Write all rows of a micro-batch. Called once between `begin` and `commit`, also without rows."""
-        ...
 
 
 @runtime_checkable
@@ -286,12 +275,10 @@ class RefusingSink(Protocol):
     @property
     def shown(self) -> str:
         """The name of the sink, for the summary."""
-        ...
 
     @property
     def n_refused(self) -> int:
         """Number of rows that were permanently refused since it was opened."""
-        ...
 
 
 @runtime_checkable
@@ -305,7 +292,6 @@ class RevocableSink(Protocol):
         `after` that other runs wrote in its place are removed, too. StateError (E0849): they continued
         earlier.
         """
-        ...
 
 
 AnySink = WorkerSink | TableSink | DriverSink

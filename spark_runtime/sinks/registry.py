@@ -51,7 +51,6 @@ class SinkSpec(Protocol):
 
     def open(self, output: Output, context: SinkContext) -> AnySink:
         """Return the sink of one output; write nothing yet (`Sink.check`)."""
-        ...
 
 
 @runtime_checkable
@@ -60,7 +59,6 @@ class NamesColumns(Protocol):
 
     def check_columns(self, document: Document, known: Sequence[str]) -> None:
         """Report each column that is not among the columns `known` of the rows."""
-        ...
 
 
 def check_columns(document: Document, outputs: Iterable[tuple[SinkSpec, Sequence[Output]]]) -> None:
@@ -76,16 +74,13 @@ class SinkType(Protocol):
     @property
     def settings(self) -> tuple[str, ...]:
         """The names of its settings, except `format`."""
-        ...
 
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of output that it accepts: some of `MATCH`, `LATE` and `DEAD`."""
-        ...
 
     def spec(self, settings: Settings) -> SinkSpec | None:
         """Return the spec, or None if a problem was reported in `settings`."""
-        ...
 
 
 SINKS: Registry[SinkType] = Registry(

@@ -41,7 +41,6 @@ class Planner(Protocol):
 
     def start(self) -> Offset:
         """Return the offset before all input."""
-        ...
 
     def latest(self, start: Offset) -> Offset:
         """Return the end of the micro-batch that starts at `start`; `start` if there is no new input.
@@ -49,18 +48,15 @@ class Planner(Protocol):
         It does not wait, but is called repeatedly until there is input. The input before the returned offset
         must remain readable until it is committed.
         """
-        ...
 
     def stop_at_now(self) -> None:
         """Ignore all input that arrives later."""
-        ...
 
     def ranges(self, start: Offset, end: Offset) -> Sequence[tuple[int, Range]]:
         """Return the ranges between two offsets, each with its size in bytes, which may be an estimate.
 
         A range belongs to one partition. The ranges of a partition are in its order.
         """
-        ...
 
     def commit(self, end: Offset) -> None:
         """Forget the input before `end`: the checkpoint records that its output is written.
@@ -69,11 +65,9 @@ class Planner(Protocol):
         yet written its own log: if it dies now, it repeats the micro-batch. So permanent deletions must wait
         for the next call of `latest`.
         """
-        ...
 
     def close(self, counts: Counts) -> None:
         """End the run: close connections; add the final counts of the input to `counts`."""
-        ...
 
 
 @runtime_checkable
@@ -88,11 +82,9 @@ class TimedPlanner(Protocol):
 
         The latest event time of a partition is not before the end of its span.
         """
-        ...
 
     def unread_after(self, end: Offset, ahead: AheadGuard) -> Mapping[str, Unread]:
         """Return, by partition (`partition_name`), the known but unread input after an offset."""
-        ...
 
 
 @runtime_checkable
@@ -104,7 +96,6 @@ class SelectivePlanner(Protocol):
 
         `partition` is a name (`partition_name`). Unread input of earlier plans may be read as well.
         """
-        ...
 
 
 @runtime_checkable
@@ -116,7 +107,6 @@ class EndingPlanner(Protocol):
 
         The planner already knows the partitions that replace them.
         """
-        ...
 
 
 @runtime_checkable
@@ -128,7 +118,6 @@ class TellingPlanner(Protocol):
 
         It is called from another thread and must not wait: it reports the last known status.
         """
-        ...
 
 
 @runtime_checkable
@@ -138,11 +127,9 @@ class SplitByEvents(Protocol):
     @property
     def splits_by_events(self) -> bool:
         """Whether its events name their partition."""
-        ...
 
     def latest(self, chunk: Chunk) -> Highest:
         """Return, by partition (`partition_name`), the latest event time of a chunk. Called in a worker."""
-        ...
 
 
 @runtime_checkable
@@ -156,19 +143,15 @@ class Source(Protocol):
     @property
     def stream(self) -> Stream:
         """The stream of its events."""
-        ...
 
     def check(self) -> None:
         """Raise InputError if the source cannot be read. Called on the driver, before anything runs."""
-        ...
 
     def planner(self) -> Planner:
         """Return the planner of micro-batches of a stream. Called on the driver."""
-        ...
 
     def everything(self) -> Sequence[tuple[int, Range]]:
         """Return the ranges that a batch reads, with sizes in bytes. Called on the driver."""
-        ...
 
     def partition(self, part: Range) -> str:
         """Return the name of the partition of a range; an empty text if there is only one.
@@ -176,7 +159,6 @@ class Source(Protocol):
         A partition is input with its own order, such as a partition of a topic. The latest event time is
         recorded for each, and an event is too far ahead if it is ahead of the others in its partition.
         """
-        ...
 
     def read(self, part: Range, ahead: AheadGuard, counts: Counts) -> Iterator[Chunk]:
         """Yield the events of a range and its dead letters, in bounded chunks. Called in a worker.
@@ -185,14 +167,12 @@ class Source(Protocol):
         file, is added to `counts`. `ahead` refuses events too far ahead
         (`cep.formats.chunks.checked`).
         """
-        ...
 
     def position_text(self, source: str, position: int) -> str:
         """Return the position of a record as text, for messages: ``orders.json:12``, ``orders[3]@981``.
 
         `source` and `position` are those of a chunk or a dead letter.
         """
-        ...
 
 
 class Packs(Protocol):
@@ -200,7 +180,6 @@ class Packs(Protocol):
 
     def keys_of(self, stream: Stream) -> tuple[tuple[str, ...], ...]:
         """Return the keys of the rules that read `stream`."""
-        ...
 
     def chunk(
         self,
@@ -212,15 +191,12 @@ class Packs(Protocol):
         may_be_late: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield a chunk of `stream` as parcels, and add its counts to `counts`."""
-        ...
 
     def counted(self, counts: Counts) -> Iterator[pa.RecordBatch]:
         """Yield counts as a parcel."""
-        ...
 
     def held_back(self, found: Iterable[pa.RecordBatch], cap_us: int | None) -> Iterator[pa.RecordBatch]:
         """Yield `found` so that no parcel moves Spark's watermark past `cap_us`; None: no limit."""
-        ...
 
 
 class ReadsRows(Protocol):
@@ -229,13 +205,11 @@ class ReadsRows(Protocol):
     @property
     def packer(self) -> Packs:
         """The packer, which is sent to the workers."""
-        ...
 
     def read(
         self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     ) -> DataFrame:
         """Return the parcels that `reader` makes from `rows` in the workers."""
-        ...
 
 
 @runtime_checkable
@@ -250,7 +224,6 @@ class SparkSource(Protocol):
         InputError
             Its columns are not those of the stream.
         """
-        ...
 
 
 @runtime_checkable
@@ -259,4 +232,3 @@ class DemandingSource(Protocol):
 
     def check_settings(self, spark: Mapping[str, str]) -> None:
         """Raise InputError if the settings of the session do not load what it needs. Runs without Spark."""
-        ...

@@ -51,11 +51,9 @@ class SourceSpec(Protocol):
     @property
     def place(self) -> str:
         """Where the events are, empty if only one place exists. A checkpoint belongs to one place (E0710)."""
-        ...
 
     def open(self, context: SourceContext) -> Source | SparkSource:
         """Return the source, without reading input (`Source.check`). Raises InputError."""
-        ...
 
 
 class SourceType(Protocol):
@@ -64,8 +62,6 @@ class SourceType(Protocol):
     @property
     def settings(self) -> tuple[str, ...]:
         """The names of its settings, except `stream` and `format`."""
-        ...
 
     def spec(self, settings: Settings) -> SourceSpec | None:
         """Return the spec, or None if a problem was reported in `settings`."""
-        ...

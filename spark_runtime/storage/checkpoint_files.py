@@ -27,27 +27,21 @@ class CheckpointFiles(Protocol):
 
     def read(self, name: str) -> str | None:
         """Return the text of a file, or None if it is missing."""
-        ...
 
     def write(self, name: str, text: str) -> None:
         """Write a file in one step: no reader sees a part of it."""
-        ...
 
     def read_bytes(self, name: str) -> bytes | None:
         """Return the bytes of a file, or None if it is missing."""
-        ...
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a file in one step."""
-        ...
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, or none if it is missing."""
-        ...
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder and its contents, if it exists."""
-        ...
 
 
 class LocalFiles:

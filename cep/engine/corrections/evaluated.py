@@ -22,48 +22,38 @@ class Front(Protocol):
     @property
     def watermark_us(self) -> int:
         """The event time reached."""
-        ...
 
     @property
     def counters(self) -> Counters:
         """The counts so far."""
-        ...
 
     @property
     def n_open_runs(self) -> int:
         """Number of open runs of all rules and keys."""
-        ...
 
     @property
     def n_keys(self) -> int:
         """Number of keys that have or had state."""
-        ...
 
     @property
     def n_waiting(self) -> int:
         """Prepared events that wait until event time reaches them."""
-        ...
 
     @property
     def waiting_bytes(self) -> int:
         """The bytes of these events in memory."""
-        ...
 
     def take_in(self, events: pa.Table) -> None:
         """Add events that the watermark has not passed."""
-        ...
 
     def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
         """Advance event time to `watermark_us`; return the matches."""
-        ...
 
     def next_deadline_us(self) -> int | None:
         """Return the first time at which `advance` has something to do, or None."""
-        ...
 
     def snapshot(self) -> bytes:
         """Return everything needed to continue elsewhere."""
-        ...
 
 
 class Evaluated(Protocol):
@@ -72,27 +62,22 @@ class Evaluated(Protocol):
     @property
     def programs(self) -> tuple[Program, ...]:
         """The programs."""
-        ...
 
     @property
     def rules(self) -> tuple[RuleProgram, ...]:
         """The rules."""
-        ...
 
     @property
     def event_schema(self) -> pa.Schema:
         """Columns of their events."""
-        ...
 
     @property
     def match_schema(self) -> pa.Schema:
         """Columns of their matches."""
-        ...
 
     @property
     def fingerprint(self) -> bytes:
         """16 bytes that differ if the meaning of stored state differs."""
-        ...
 
     @property
     def reported_within_us(self) -> tuple[int, ...]:
@@ -100,19 +85,15 @@ class Evaluated(Protocol):
 
         For a window rule, how long after its end: only the events of the window change the row.
         """
-        ...
 
     def n_counted(self, events: pa.Table) -> int:
         """Return the number of events; an event in several rows counts once."""
-        ...
 
     def matcher(self) -> Front:
         """Return an evaluator of the rules in its initial state."""
-        ...
 
     def restored(self, data: bytes | memoryview) -> Front:
         """Return the evaluator that wrote `data`. Raises StateError."""
-        ...
 
 
 @dataclass(frozen=True)

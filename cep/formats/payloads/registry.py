@@ -22,16 +22,13 @@ class PayloadType(Protocol):
     @property
     def settings(self) -> tuple[str, ...]:
         """The names of its settings, without `registry`."""
-        ...
 
     @property
     def files(self) -> tuple[str, ...]:
         """Those that are names of files."""
-        ...
 
     def open(self, settings: Mapping[str, str], registry: SchemaSource | None) -> RecordFormat:
         """Return the format. It reads the files. Raises InputError (E0890) for problems of them."""
-        ...
 
 
 PAYLOADS: Registry[PayloadType] = Registry(

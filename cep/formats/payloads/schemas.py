@@ -24,7 +24,6 @@ class SchemaSource(Protocol):
 
     def check(self) -> None:
         """Raise InputError if it does not answer. On the driver, before anything runs."""
-        ...
 
     def schema(self, number: int, form: str = "") -> str | None:
         """Return the text of a schema, None if there is none of this number.
@@ -39,7 +38,6 @@ class SchemaSource(Protocol):
         InputError
             It does not answer, or refuses access. Messages do not become dead letters for this reason.
         """
-        ...
 
 
 def unknown_schema(number: int) -> str:

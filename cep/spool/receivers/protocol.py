@@ -67,8 +67,6 @@ class Receiver(Protocol):
 
     def check(self) -> None:
         """Raise InputError within 10 seconds if nothing can arrive: no server, queue or access."""
-        ...
 
     def run(self, intake: Intake, stopped: threading.Event) -> None:
         """Take messages until `stopped` is set, then acknowledge the written ones; raises InputError."""
-        ...

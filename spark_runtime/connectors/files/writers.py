@@ -29,29 +29,23 @@ class FileWriter(Protocol):
     @property
     def name(self) -> str:
         """The extension of the files, without the dot; also Spark's name of the format."""
-        ...
 
     @property
     def spark_options(self) -> Mapping[str, str]:
         """The options for writing the format by Spark."""
-        ...
 
     @property
     def has_columns(self) -> bool:
         """Whether a file without rows contains the names of the columns."""
-        ...
 
     def can_write(self, output: Output) -> bool:
         """Return whether `write` supports the columns of an output; otherwise Spark writes it."""
-        ...
 
     def for_spark(self, frame: DataFrame) -> DataFrame:
         """Return rows in a form that Spark can write. On the driver."""
-        ...
 
     def write(self, file: Path, rows: Rows) -> None:
         """Write a complete file; raise OSError on failure."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,13 @@ class Taken(Protocol):
     @property
     def n_bytes(self) -> int:
         """Number of bytes of the values."""
-        ...
 
     @property
     def last(self) -> int:
         """The offset of the last message; there is at least one."""
-        ...
 
     def before(self, offset: int) -> Self:
         """Return the messages before an offset."""
-        ...
 
     def __len__(self) -> int: ...
 
@@ -49,15 +46,12 @@ class Taker(Protocol[T]):
 
     def begin(self, part: MessageRange) -> None:
         """Start fetching at the start of a range."""
-        ...
 
     def take(self, most: int, seconds: float) -> tuple[T, Sequence[Failed]]:
         """Return at most `most` messages that have arrived; wait up to `seconds` if there are none."""
-        ...
 
     def end(self) -> None:
         """Stop fetching."""
-        ...
 
 
 class Objects(list[Any]):

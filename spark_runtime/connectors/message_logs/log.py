@@ -131,33 +131,27 @@ class LogClient(Protocol):
 
     def require_right(self) -> None:
         """Raise InputError if the log cannot be read. It takes at most ten seconds."""
-        ...
 
     def places(self) -> Sequence[Place]:
         """Return the existing partitions."""
-        ...
 
     def begins(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the first position that each partition still has."""
-        ...
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the position after the end of each partition."""
-        ...
 
     def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
         """Return the identity of each log.
 
         `known`: by log, the text in the checkpoint; empty if it is unknown.
         """
-        ...
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
         """Return the position of the first message at a time or later; the end if there is none.
 
         `time_us`: when the message was stored, microseconds since 1970.
         """
-        ...
 
     def read(self, part: MessageRange, columns: Sequence[str]) -> Iterator[Portion]:
         """Yield portions of the messages of a range; reading a range again yields the same.
@@ -167,7 +161,6 @@ class LogClient(Protocol):
         RemovedError
             A message no longer exists.
         """
-        ...
 
     def peek(
         self, ranges: Mapping[Place, tuple[int, int]], columns: Sequence[str]
@@ -176,11 +169,9 @@ class LogClient(Protocol):
 
         None: they did not arrive soon, or are gone.
         """
-        ...
 
     def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 @runtime_checkable
@@ -195,31 +186,24 @@ class AheadReader(Protocol):
 
     def ends_behind(self, positions: Mapping[Place, int]) -> Mapping[Place, int]:
         """Return how far each partition can be read from a position; the position itself if not further."""
-        ...
 
     def stop_at_now(self) -> None:
         """Ignore messages that are stored later."""
-        ...
 
     def count(self, place: Place, start: int, end: int) -> int:
         """Return the number of messages between two positions that `ends_behind` has passed."""
-        ...
 
     def behind(self, place: Place, start: int, n: int) -> int:
         """Return the position after `n` more messages."""
-        ...
 
     def bounds(self, place: Place, start: int, end: int) -> tuple[int, int]:
         """Return the two numbers that represent `start` and `end` in a range; they are always the same."""
-        ...
 
     def forget(self, positions: Mapping[Place, int]) -> None:
         """Forget messages before these positions."""
-        ...
 
     def ended(self, positions: Mapping[Place, int]) -> Collection[Place]:
         """Return the partitions that get no more messages and are read to their end."""
-        ...
 
 
 class MessageLog(Protocol):
@@ -228,25 +212,20 @@ class MessageLog(Protocol):
     @property
     def connected_to(self) -> Hashable:
         """The key of a connection: logs with equal keys share a connection in a worker."""
-        ...
 
     @property
     def words(self) -> LogWords:
         """The words for the log in messages to a user."""
-        ...
 
     @property
     def reads_ahead(self) -> bool:
         """Whether its clients are `AheadReader`s."""
-        ...
 
     def open(self) -> LogClient:
         """Return a connection; raises InputError."""
-        ...
 
     def origin(self, place: Place) -> str:
         """Return a partition as text, ``orders[3]``, which is also the name of a source partition."""
-        ...
 
 
 def lost(log: MessageLog, place: Place, start: int, first: int, n: int | None) -> InputError:
