@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cep.compiler.analysis.names import Names
 from cep.compiler.pattern_shape import summary
-from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.inference import Inference
 from cep.diagnostics.report import Reporter
 from cep.errors import Span
 from cep.expression import Call, Expression
 from cep.language import ast
 from cep.program.window_functions import ANY_VALUE
-
-_EVENT = ""
-"""The subject of a value that belongs to an event: a name that no text can have."""
 
 
 def type_distincts(names: Names, report: Reporter) -> dict[ast.Repetition, Expression]:
@@ -73,17 +70,7 @@ def _value(loop: ast.Repetition, names: Names, report: Reporter) -> Expression |
     streams = {stream_of[name].name: stream_of[name] for name in steps}
     values = []
     for stream in streams.values():
-        scope = Scope(
-            names.rule.source,
-            stream,
-            (),
-            (),
-            _EVENT,
-            {_EVENT: stream},
-            is_qualified=names.partitioning.has_several_streams,
-            lets=names.lets,
-        )
-        inference = Inference(scope, report.add)
+        inference = Inference(replace(names, joins={}, tables=()).event_scope(stream), report.add)
         value = inference.infer(column)
         if value is None or inference.of_types("DISTINCT BY", [value], [column.span], ANY_VALUE) is None:
             return None

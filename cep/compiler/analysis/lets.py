@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from cep.compiler.analysis.conditions import is_of_bounded_size
 from cep.compiler.analysis.names import Names
-from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.expression_size import written_out
 from cep.compiler.typing.inference import Inference
 from cep.diagnostics.diagnostic import did_you_mean
@@ -36,28 +35,13 @@ def with_lets(names: Names, report: Reporter) -> Names:
         if not is_of_bounded_size(let.expression, replace(names, let_sizes=sizes), report):
             found = {**found, (stream.name, let.name.text): None}
             continue
-        # The event itself is the subject, under a name that no text can have.
-        scope = Scope(
-            names.rule.source,
-            stream,
-            (),
-            (),
-            _EVENT,
-            {_EVENT: stream},
-            is_qualified=names.partitioning.has_several_streams,
-            lets=found,
-            joins=names.joins,
-            tables=names.tables,
-        )
+        scope = replace(names, lets=found).event_scope(stream)
         value = Inference(scope, report.add).value(let.expression)
         found = {**found, (stream.name, let.name.text): value}
         if value is not None:
             size = written_out(let.expression, sizes)
             sizes = {**sizes, let.name.text: max(size, sizes.get(let.name.text, 0))}
     return replace(names, lets=found, let_sizes=sizes)
-
-
-_EVENT = ""
 
 
 def _stream_of(let: ast.Let, names: Names, report: Reporter) -> Stream | None:

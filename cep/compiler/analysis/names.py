@@ -87,6 +87,24 @@ class Names:
             tables=self.tables,
         )
 
+    def event_scope(self, stream: Stream) -> Scope:
+        """Return what a value of each event of `stream` can name. The event is the subject."""
+        return Scope(
+            self.rule.source,
+            stream,
+            (),
+            (),
+            _EVENT,
+            {_EVENT: stream},
+            is_qualified=self.partitioning.has_several_streams,
+            lets=self.lets,
+            joins=self.joins,
+            tables=self.tables,
+        )
+
+
+_EVENT = ""  # a name that no text can have
+
 
 def resolve_names(rule: ast.Rule, partitioning: Partitioning, report: Reporter) -> Names:
     """Return the meaning of the names in `rule`, whose pattern is sound."""

@@ -13,7 +13,7 @@ from cep.compiler.analysis.names import Names
 from cep.compiler.analysis.outputs import type_measures
 from cep.compiler.analysis.partitioning import Partitioning
 from cep.compiler.empty_windows import is_untrue_of_nothing
-from cep.compiler.typing.checker import Scope, too_long
+from cep.compiler.typing.checker import too_long
 from cep.compiler.typing.window_rules import WindowRuleInference
 from cep.compiler.typing.windows import is_zone
 from cep.diagnostics.report import Reporter
@@ -26,9 +26,6 @@ from cep.schema.time_literals import MAX_DURATION_US, print_duration
 
 MOST_WINDOWS = 10_000
 """Windows of a hopping rule that one event may be in."""
-
-_EVENT = ""
-"""The event under test, under a name that no text can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +63,7 @@ def _inference(
     names: Names, window: Window, where: Expression | None, report: Reporter
 ) -> WindowRuleInference:
     streams = {stream.name: stream for stream in names.partitioning.streams}
-    first = names.partitioning.streams[0]
-    scope = Scope(
-        names.rule.source,
-        first,
-        (),
-        (),
-        _EVENT,
-        {_EVENT: first},
-        is_qualified=names.partitioning.has_several_streams,
-        lets=names.lets,
-        joins=names.joins,
-        tables=names.tables,
-    )
+    scope = names.event_scope(names.partitioning.streams[0])
     return WindowRuleInference(scope, report.add, streams, window, where)
 
 
