@@ -129,7 +129,7 @@ def correlated_holds(pool: Pool, event: Offered, variable: int, run: int) -> boo
 
 @outlined
 def correlated_holds_outlined(pool: Pool, event: Offered, variable: int, run: int) -> bool:
-    """Do what `correlated_holds` does; compiled out of line for rarely reached call sites."""
+    """Return the result of `correlated_holds`; compiled out of line for rarely reached call sites."""
     return correlated_holds(pool, event, variable, run)
 
 

@@ -164,8 +164,10 @@ def make_takes(
 ) -> tuple[int, int, int, bool, bool]:
     """Make `run` take the event in every possible way, in order of preference.
 
-    Returns ------- The new `previous`, `reported` and `prune_before`, whether `run` took the event, and
-    whether it is in the list as one of its own successors.
+    Returns
+    -------
+    The new `previous`, `reported` and `prune_before`, whether `run` took the event, and whether it is in the
+    list as one of its own successors.
     """
     rule = pool.rule
     took, goes_on = False, False
