@@ -223,6 +223,12 @@ def test_events_that_are_no_dataframe_are_refused_with_what_to_write(spark: Spar
             "pyspark.sql.streaming.readwriter.DataStreamReader",
             "give the DataFrame that readStream returns after load()",
         ),
+        (
+            # Before 4.0 it is no DataFrame of Spark's other sessions.
+            type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})(),
+            "pyspark.sql.connect.dataframe.DataFrame",
+            "Spark Connect needs PySpark 4.0 or later",
+        ),
         (5, "int", dictionary),
     ):
         for given, of_stream in ((events, ""), ({"readings": events}, " of `readings`")):
