@@ -191,7 +191,7 @@ class WindowRuleInference(Inference):
         return self._of_one_event(node.name.text, found, node.span)
 
     def _of_one_event(self, written: str, found: Expression, span: Span) -> Expression | None:
-        """Return `found`, a value of each event, or None after a report outside an aggregate."""
+        """Return `found`, a value of each event. Outside an aggregate, report a problem and return None."""
         if self._in_window:
             return found
         self.problem(

@@ -74,8 +74,10 @@ class Windows:
         begins_us : (n,) int64
             When the window of each event starts, in order, if windows are whole (`Window.is_whole`).
 
-        Returns ------- The cells of each column by row of the table, and which of them are known; None: all.
-        Rows that are not in `order` are unknown.
+        Returns
+        -------
+        The cells of each column by row of the table, and which of them are known; None: all. Rows that are
+        not in `order` are unknown.
         """
         self.set_slots(n_slots)
         starts = np.zeros(len(slots) + 1, np.int64)
