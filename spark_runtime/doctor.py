@@ -68,7 +68,7 @@ def examine_pipeline(path: str | Path) -> Iterator[Finding]:
     n_rules = len(pipeline.rules.rules)
     yield Finding("pipeline file", None, 0.0, f"{n_rules} rule{'' if n_rules == 1 else 's'}")
     if pipeline.is_stream and not is_remote(pipeline.checkpoint):
-        note = "the run goes on from here" if _has_begun(pipeline) else "the run begins anew"
+        note = "the run continues from here" if _has_begun(pipeline) else "the run starts from the beginning"
         yield Finding("checkpoint", None, 0.0, note)
     yield from _at_the_same_time([*_of_sources(pipeline), *_of_sinks(pipeline)])
 

@@ -181,7 +181,7 @@ def _late(ways: Sequence[str]) -> tuple[Path | None, Corrections | None]:
     files = [Path(way) for way, found in corrections.items() if found is None]
     bounds = [found for found in corrections.values() if found is not None]
     if len(files) > 1 or len(bounds) > 1:
-        raise click.UsageError("--late is there twice: give one file, and one `correct within`, at most")
+        raise click.UsageError("--late occurs twice: give one file, and one `correct within`, at most")
     return next(iter(files), None), next(iter(bounds), None)
 
 

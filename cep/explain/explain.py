@@ -72,12 +72,12 @@ def _lines(compiled: CompiledRule) -> Iterator[str]:
     yield from _automaton(compiled.automaton)
     yield "a run remembers"
     for number, register in enumerate(lowered.registers):
-        of_set = "" if register.values is None else ": each once, in 24 bytes; a test looks at one by one"
+        of_set = "" if register.values is None else ": each once, in 24 bytes; a test reads them one by one"
         yield f"  #{number:<3} {register.type.value:<10} {register.label}{of_set}"
     if lowered.is_timed:
         yield f"  {_clocks(lowered)}"
     elif not lowered.registers:
-        yield "  nothing but where it stands"
+        yield "  nothing but its state"
     if len(lowered.tables.last_variable):
         yield "a key remembers"
         yield f"  {', '.join(_remembered(rule, lowered))}"

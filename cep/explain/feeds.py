@@ -13,14 +13,14 @@ from cep.schema.time_literals import print_duration
 def feeds(rule: CompiledRule) -> Iterator[str]:
     """Yield how `rule` receives the matches that it reads."""
     for stream in _read(rule):
-        yield f"  reads      each match of {stream.name} as an event at its end, behind all other events"
+        yield f"  reads      each match of {stream.name} as an event at its end, after all other events"
         if stream.held_us:
             length = print_duration(stream.held_us)
             yield f"             a match can be found up to {length} after its end, and the rule waits for it"
         if not has_same_key(rule.program, stream):
             keys = ", ".join(stream.key)
             yield f"             {stream.name} has another key ({keys}): a batch on Spark brings its matches"
-            yield "             together anew; in a stream one key group has all events of both rules"
+            yield "             together again; in a stream one key group has all events of both rules"
 
 
 def fed(rules: Sequence[CompiledRule]) -> Iterator[tuple[int, int, str]]:

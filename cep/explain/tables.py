@@ -65,7 +65,7 @@ def view_lines(rule: ir.Rule) -> Iterator[str]:
     rows_of, condition, may_lack = _rows(base.name, viewing.kinds, viewing.where)
     shown = " and ".join(rows_of)
     yield f"  view       of the rows of {shown}, with the key {', '.join(rule.key)}"
-    yield f"  a row      is there while it is {condition}"
+    yield f"  a row      exists while it is {condition}"
     if may_lack:
         yield f"             its columns of {', '.join(may_lack)} are NULL where there is no row of it"
     yield "  reports    each change of a row, once for each instant: kind `match` when it comes or has other"

@@ -46,7 +46,7 @@ def window_rule_lines(compiled: CompiledRule, kept: Callable[[Windowed], str]) -
     yield "  when the window began, and its last event"
     yield from (f"  {show_expression(windowed)}: {kept(windowed)}" for windowed in values_of(rule))
     if windowing.table is not None:
-        yield f"a key of {windowing.table.name} keeps since when it is there"
+        yield f"a key of {windowing.table.name} keeps since when it exists"
     yield "measures"
     for measure in rule.measures:
         yield f"  {measure.name} = {show_expression(measure.expression)}"

@@ -468,7 +468,7 @@ class Cursor:
         if not is_amount(amount):
             self.fail(
                 "E0104",
-                f"`{amount[:40]}` cannot stand before a unit of time",
+                f"`{amount[:40]}` is not allowed before a unit of time",
                 span,
                 "expected at most 18 digits, and a point if need be",
                 "write for example 10 MINUTES, 1.5 HOURS or INTERVAL '10' MINUTE",

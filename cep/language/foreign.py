@@ -68,7 +68,7 @@ _EXPRESSION_SIGNS = {
     "^": "write POWER({a}, {b})",
     "?": "write IF(condition, x, y), or CASE WHEN condition THEN x ELSE y END",
     "::": "write CAST({a} AS BIGINT)",
-    "->": "an arrow stands in PATTERN only",
+    "->": "an arrow is allowed in PATTERN only",
     "[": "the events of a variable are read by FIRST({a}.x), FIRST({a}.x, 1), LAST({a}.x) and LAST({a}.x, 1)",
 }
 """Sign in an expression -> what to write."""
@@ -98,7 +98,7 @@ VARIABLE_WORDS = {
     "notfollowedby": "write {a} -> !{b}: no {b} comes",
     "every": "leave it out: every event can begin a match, and AFTER MATCH says which matches overlap",
     "timer": "write a ->[>= 5 SECONDS] b for a gap, a -> !b FOR 5 SECONDS if no b may come",
-    "interval": "write WITHIN 5 SECONDS behind the pattern, or -> !{b} FOR 5 SECONDS",
+    "interval": "write WITHIN 5 SECONDS after the pattern, or -> !{b} FOR 5 SECONDS",
     "where": "write conditions in DEFINE: DEFINE {a} AS amount > 500",
     "oneormore": "write {a}+ directly one after the other, {a}->+ otherwise",
     "timesormore": "write {a}{{2,}} directly one after the other, {a}->{{2,}} otherwise",

@@ -60,7 +60,7 @@ class PatternReader(ExpressionReader):
             if self.is_sign("->", "->>", "["):
                 self.fail(
                     "E0316",
-                    "a joint behind the anchor `^`",
+                    "a joint after the anchor `^`",
                     Span(self.now.start, self.now.end),
                     "the anchor is no event",
                     "write ^ a: the first event of the match is the first event of the key",
@@ -147,7 +147,7 @@ class PatternReader(ExpressionReader):
         elif self.is_sign("^"):
             self.fail(
                 "E0316",
-                "the anchor `^` stands only at the beginning",
+                "the anchor `^` is allowed only at the beginning",
                 span,
                 "no first event of a match can be here",
                 "write it before the first step of the pattern: ^ a -> b",

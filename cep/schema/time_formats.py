@@ -189,7 +189,7 @@ def read_format(text: str) -> TimeFormat:
         if found[1] or name not in _DIRECTIVES:
             raise FormatError(f"there is no `{found[0]}` in a format", _instead(found[1], name))
         if name in names:
-            raise FormatError(f"`%{name}` is there twice", "write it once")
+            raise FormatError(f"`%{name}` occurs twice", "write it once")
         names.append(name)
         pattern += f"(?P<{name}>{_DIRECTIVES[name]})"
     if not names:

@@ -192,7 +192,7 @@ class Document:
                 continue
             if name in entries:
                 self.problem(
-                    "E0405", f"`{name}` is there twice", key, "already given above", "keep one of them"
+                    "E0405", f"`{name}` occurs twice", key, "already given above", "keep one of them"
                 )
                 continue
             entries[name] = Entry(name, key, value)

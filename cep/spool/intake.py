@@ -269,7 +269,7 @@ class Intake:
             error = InputError(
                 "E0958",
                 f"the disk of `{self._writer.folder}` failed: {error}",
-                "what was acknowledged is there; look at the disk, then start the spool again",
+                "what was acknowledged is kept; check the disk, then start the spool again",
             )
         self.error = error
         self._stop()

@@ -159,8 +159,8 @@ class SegmentWriter:
         if end < sure > HEADER_BYTES:
             raise StateError(
                 "E0952",
-                f"`{path}` is damaged at byte {end:,}; messages behind it were acknowledged",
-                "restore the segment from a copy; what is behind the damage can be read by no pipeline",
+                f"`{path}` is damaged at byte {end:,}; messages after it were acknowledged",
+                "restore the segment from a copy; what comes after the damage can be read by no pipeline",
             )
         if end <= HEADER_BYTES:  # nothing was written into it
             path.unlink()

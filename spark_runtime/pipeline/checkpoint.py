@@ -127,7 +127,7 @@ def open_checkpoint(
             "E0701",
             f"the checkpoint `{path}` was written by other rules: "
             f"{differences(before.programs, rules.programs)}",
-            "give the changed rules a checkpoint directory of their own, their matching starts anew; "
+            "give the changed rules a checkpoint directory of their own, where matching starts afresh; "
             f"or go on with the rules as they were, whose texts are in {_RULES} there",
         )
     if found["sources"] != given:
@@ -183,7 +183,7 @@ def _other_version(path: str, fact: str) -> StateError:
     return StateError(
         "E0706",
         f"the checkpoint `{path}` {fact}",
-        "go on with the version of spark-cep that wrote it, or start with an empty checkpoint directory",
+        "continue with the version of spark-cep that wrote it, or start with an empty checkpoint directory",
     )
 
 

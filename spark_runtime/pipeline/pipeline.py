@@ -102,7 +102,7 @@ def _shown(pipeline: Pipeline, summary: Summary, *, is_quiet: bool) -> Iterator[
         yield f"{'source':<14}{'':>12}  {text}"
     yield f"{'events/s':<14}{summary.events_per_second:>12,.0f}  while batches were processed"
     if summary.was_stopped:
-        yield "stopped: the next run goes on from here"
+        yield "stopped: the next run continues from here"
 
 
 @contextmanager

@@ -95,7 +95,8 @@ class Mark:
                 "E0849",
                 f"{self.place} has {has} micro-batch {self.number} of this stream, {batch.number} comes now: "
                 "another run writes, with a copy of this checkpoint",
-                "end the other run; to go on with this checkpoint, run once with --accept-older-checkpoint",
+                "end the other run; to continue with this checkpoint, run once with "
+                "--accept-older-checkpoint",
             )
         return True
 

@@ -68,7 +68,7 @@ def columns_of(settings: Settings, known: ColumnWords) -> dict[str, str]:
             )
         elif column is not None and column in found:
             settings.document.problem(
-                "E0843", f"column `{column}` is there twice", entry.value, "already given", "keep one of them"
+                "E0843", f"column `{column}` occurs twice", entry.value, "already given", "keep one of them"
             )
         elif column is not None:
             found[column] = entry.name

@@ -108,12 +108,12 @@ class SchemaRegistry:
             raise InputError(
                 "E0893",
                 f"the registry `{self.url}` refuses access: HTTP status {status}",
-                "look at `user` and `password`, and at the rights of this user",
+                "check `user` and `password`, and the rights of this user",
             )
         raise InputError(
             "E0894",
             f"the registry `{self.url}` fails: HTTP status {status} for {path}",
-            "look at the log of the registry",
+            "check the log of the registry",
         )
 
     def _answer(self, path: str, headers: dict[str, str]) -> tuple[int, bytes]:

@@ -213,7 +213,7 @@ def test_match_corrects_what_late_events_change(folder: Path) -> None:
     [
         (("correct within soon",), "error[E0647]: `correct within soon` says no time\n"),
         (("correct within 0 seconds",), "error[E0647]: `correct within 0 seconds` says no time\n"),
-        (("a.jsonl", "b.jsonl"), "--late is there twice: give one file, and one `correct within`, at most\n"),
+        (("a.jsonl", "b.jsonl"), "--late occurs twice: give one file, and one `correct within`, at most\n"),
     ],
 )
 def test_late_says_what_it_can_be(folder: Path, ways: tuple[str, ...], expected: str) -> None:

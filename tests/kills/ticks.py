@@ -147,7 +147,7 @@ class Compared:
 
 
 def compared(expected: Sequence[Row], found: Sequence[Row]) -> Compared:
-    """Compare what a sink has with what is right; a match that is there twice must be the same row."""
+    """Compare what a sink has with what is right; a match that occurs twice must be the same row."""
     times, right = Counter(found), set(expected)
     return Compared(
         tuple(row for row in expected if row not in times),

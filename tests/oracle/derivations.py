@@ -190,7 +190,7 @@ def ways(node: ir.Node, place: tuple[int, ...], link: Link, rest: Rest) -> Itera
 
             yield from ways(body, (*place, 0), replace(link, nowheres=(*link.nowheres, nowhere)), past)
         case ir.Absent() | ir.TimedAbsence():
-            raise AssertionError("an absence stands only in a sequence")
+            raise AssertionError("an absence is allowed only in a sequence")
         case _:
             assert_never(node)
 

@@ -306,7 +306,7 @@ def test_what_is_wrong_is_told_before_anything_runs(
     assert said(KinesisConnection(endpoint_url=where)) == f"E0881 there is no stream `nowhere` at `{where}`"
     (port,) = free_ports(1)
     nobody = f"http://127.0.0.1:{port}"
-    assert said(KinesisConnection(endpoint_url=nobody)).startswith(f"E0880 nobody answers at `{nobody}`: ")
+    assert said(KinesisConnection(endpoint_url=nobody)).startswith(f"E0880 nothing answers at `{nobody}`: ")
     assert said(KinesisConnection(endpoint_url="no address")).startswith("E0883 boto3 refuses its settings: ")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

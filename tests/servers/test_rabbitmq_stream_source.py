@@ -183,7 +183,7 @@ def test_what_is_wrong_is_told_before_anything_runs(rabbit: Rabbit, monkeypatch:
 
     (port,) = free_ports(1)
     nobody, where = f"127.0.0.1:{port}", f"127.0.0.1:{rabbit.stream_port}"
-    assert said(RabbitLog((nobody,), ("s",))).startswith(f"E0880 nobody answers at `{nobody}`: ")
+    assert said(RabbitLog((nobody,), ("s",))).startswith(f"E0880 nothing answers at `{nobody}`: ")
     amqp_port = f"127.0.0.1:{rabbit.port}"
     assert said(RabbitLog((amqp_port,), ("s",))).startswith(
         f"E0880 no stream protocol of RabbitMQ at `{amqp_port}`: "

@@ -119,7 +119,7 @@ def test_it_is_refused_and_accepted_files_have_each_row_once(
     assert place.dead() == sorted(f"bad {number}" for number in (*range(n_more + 1), 3, 4))
     found = place.in_delta()
     assert sorted(found) == ids
-    # The last event of a run is reported by the next one. What came after the copy is there twice.
+    # The last event of a run is reported by the next one. What came after the copy occurs twice.
     assert {i for i, n in found.items() if n > 1} == set(range(N - 1, N * (n_more + 1) - 1))
     place.run(accept=True)  # the word is harmless where nothing is to be accepted
     assert place.in_json() == ids

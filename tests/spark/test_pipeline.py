@@ -316,7 +316,7 @@ def test_of_three_rules_the_changed_one_is_named_on_an_old_checkpoint(
     assert str(caught.value) == (
         f"error[E0701]: the checkpoint `{tmp_path}/out/checkpoint` was written by other rules: "
         "rule `rise` has changed: its window or limits\n"
-        "help: give the changed rules a checkpoint directory of their own, their matching starts anew; "
+        "help: give the changed rules a checkpoint directory of their own, where matching starts afresh; "
         "or go on with the rules as they were, whose texts are in rules.json there"
     )
     (tmp_path / "readings.cep").write_text(three)
@@ -485,6 +485,6 @@ def test_ctrl_c_stops_a_stream_and_prints_the_summary(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 0, errors
-    assert "stopped: the next run goes on from here" in errors
+    assert "stopped: the next run continues from here" in errors
     assert "Traceback" not in errors + output
     assert "events " in errors

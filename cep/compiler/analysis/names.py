@@ -209,7 +209,7 @@ def _wrong_member(
     if name in taken:
         return None
     if name in variables:
-        label = "stands only behind `!` or WITHOUT in the pattern"
+        label = "is allowed only after `!` or WITHOUT in the pattern"
         return label, f"use variables that take events: {', '.join(taken)}"
     return "not a variable of the pattern", did_you_mean(name, taken, "variables")
 

@@ -155,7 +155,7 @@ def _check_limit(limit: ast.RunLimit, report: Reporter) -> None:
             "E0931",
             f"a key may have {limit.n_runs:,} runs; the limit is {MAX_MAX_RUNS:,}",
             limit.span,
-            "every event of the key looks at all of them",
+            "every event of the key is compared with all of them",
             "use a smaller number, and a shorter window or a skip clause to need fewer runs",
         )
 

@@ -116,7 +116,7 @@ class _Reader:
                     f"`{name.text}` is a table, not a stream",
                     name.span,
                     "its versions are no events of a rule",
-                    f"name the stream in FROM, and the table behind it: JOIN {name.text} ON column",
+                    f"name the stream in FROM, and the table after it: JOIN {name.text} ON column",
                 )
             elif name.text not in self.declared and name.text not in self.reported:
                 self.report(

@@ -105,7 +105,7 @@ def _hopping(window: Window, span: Span, report: Reporter) -> Window | None:
             f"an event is in {-(-window.length // window.every_us):,} windows; the limit is {MOST_WINDOWS:,}",
             span,
             "each of them is computed",
-            "write a longer time behind EVERY",
+            "write a longer time after EVERY",
         )
         return None
     if window.every_us > window.length:
@@ -114,7 +114,7 @@ def _hopping(window: Window, span: Span, report: Reporter) -> Window | None:
             "events between two windows are in none",
             span,
             f"{print_duration(window.every_us - window.length)} between them",
-            "write a length that is not below the time behind EVERY",
+            "write a length that is not below the time after EVERY",
         )
     return window
 

@@ -110,7 +110,7 @@ class Inference(TakenValuesChecker, JoinChecker):
         if node.variable is None:
             self.problem(
                 "E0210",
-                "`*` stands only in COUNT",
+                "`*` is allowed only in COUNT",
                 node.span,
                 "all events are not a value",
                 "write COUNT(*)",
@@ -119,7 +119,7 @@ class Inference(TakenValuesChecker, JoinChecker):
         name = node.variable.text
         self.problem(
             "E0210",
-            f"`{name}.*` stands only in COUNT",
+            f"`{name}.*` is allowed only in COUNT",
             node.span,
             "all events of a variable are not a value",
             f"write COUNT({name}.*) or a column: {name}.{self.some_column()}",
@@ -131,7 +131,7 @@ class Inference(TakenValuesChecker, JoinChecker):
         else:
             label = "a condition remembers single values only"
             instead = "compare COUNT, MIN, MAX, FIRST or LAST; report the list in MEASURES"
-        self.problem("E0216", "ARRAY_AGG stands only alone in MEASURES", node.span, label, instead)
+        self.problem("E0216", "ARRAY_AGG is allowed only alone in MEASURES", node.span, label, instead)
 
     # Leaves
 
@@ -259,7 +259,7 @@ class Inference(TakenValuesChecker, JoinChecker):
                 "E0202",
                 f"no event is ever taken as `{name.text}`",
                 name.span,
-                "stands only behind `!` or WITHOUT in the pattern",
+                "is allowed only after `!` or WITHOUT in the pattern",
                 f"use a variable that takes events: {', '.join(scope.taken)}",
             )
             return False
@@ -389,7 +389,7 @@ class Inference(TakenValuesChecker, JoinChecker):
             "E0202",
             f"no event is ever taken as `{variable}`",
             span,
-            "stands only behind `!` or WITHOUT in the pattern",
+            "is allowed only after `!` or WITHOUT in the pattern",
             "use columns of the event under test, without an aggregate",
         )
         return False

@@ -190,7 +190,7 @@ class OperatorChecker(Checker):
                 "E0206",
                 "a `\\` in the pattern that quotes nothing",
                 node.pattern.span,
-                "`\\` stands only before %, _ and \\",
+                "`\\` is allowed only before %, _ and \\",
                 "write \\\\ for the character itself",
             )
             return None

@@ -34,7 +34,7 @@ class TakenValuesChecker(PreviousChecker, OperatorChecker):
             where = "a measure" if self.scope.subject is None else "a window or an aggregate"
             self.problem(
                 "E0318",
-                f"IN over the events of a variable stands only in conditions, not in {where}",
+                f"IN over the events of a variable is allowed only in conditions, not in {where}",
                 item.span,
                 "the values that a run has taken are no list of constants",
                 "ask for it in DEFINE, or report the values: ARRAY_AGG(v.x)",

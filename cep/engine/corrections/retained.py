@@ -127,7 +127,7 @@ class SectionReader:
             raise StateError(
                 "E0703",
                 f"the stored state for corrections has format {version}, this version reads {VERSION}",
-                "go on with the version of spark-cep that wrote it, or start from a new checkpoint",
+                "continue with the version of spark-cep that wrote it, or start from a new checkpoint",
             )
         if written_by != fingerprint:
             raise StateError(

@@ -180,7 +180,7 @@ class KeptRows:
         self._set_empty()
         places = self.add(keys)
         if self._ends[0] < len(keys):
-            raise ValueError("a key is there twice")
+            raise ValueError("a key occurs twice")
         all_of_them = np.arange(len(keys))
         self.n_rows = len(keys)
         self._is_there[places] = True

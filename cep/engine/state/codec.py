@@ -132,7 +132,7 @@ def other_format(found: int, known: int) -> StateError:
     return StateError(
         "E0703",
         f"the stored state has format {found}, this version reads {known}",
-        "go on with the version of spark-cep that wrote it, or start from a new checkpoint",
+        "continue with the version of spark-cep that wrote it, or start from a new checkpoint",
     )
 
 

@@ -293,5 +293,5 @@ def _too_many(n_windows: int, after_us: int, until_us: int) -> InputError:
     return InputError(
         "E0622",
         f"event time goes from {after} to {until} at once, there are {n_windows:,} windows without events",
-        "check whether an event or a version has a wrong time; else write longer windows behind WINDOW",
+        "check whether an event or a version has a wrong time; else write longer windows after WINDOW",
     )

@@ -42,7 +42,7 @@ NO_LENGTH = "field `{}` has a length that no value has"
 NO_BRANCH = "field `{}` is none of the types of its union"
 NO_SYMBOL = "field `{}` is none of the symbols of its enum"
 NO_VALUE = "field `{}` cannot be read as Avro"
-BEHIND = "bytes behind the end of the record"
+BEHIND = "bytes after the end of the record"
 
 Rows = I64 | slice
 """Which messages: their indices, or all."""

@@ -40,7 +40,7 @@ def bytes_behind_end(name: str, n_bytes: int, form: str) -> InputError:
     return InputError(
         BYTES_BEHIND,
         f"`{name}` has {n_bytes:,} {word} after its end that are not {form}",
-        "all that is before them was read; look at what wrote the file",
+        "all that is before them was read; check what wrote the file",
     )
 
 

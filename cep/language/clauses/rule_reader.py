@@ -110,7 +110,7 @@ class RuleReader:
             parser.diagnostics.append(
                 parser.problem(
                     "E0105",
-                    f"{_spelled(place)} is there twice",
+                    f"{_spelled(place)} occurs twice",
                     span,
                     f"the first one is in line {self._line_of(self.seen[place])}",
                     "keep one of them",
@@ -167,7 +167,7 @@ class RuleReader:
                             "a comment begins in the pattern",
                             Span(place, left.end + comment.end()),
                             "`--` begins a comment, which ends with the line",
-                            "write -> for an arrow; a comment has a blank behind its `--`",
+                            "write -> for an arrow; a comment has a blank after its `--`",
                         )
                     )
                     return

@@ -77,7 +77,7 @@ def head_of(data: bytes) -> Head:
             raise RequestError(400, "a header cannot be read")
         name, value = name.lower(), value.strip(" \t")
         if name in ("content-length", "transfer-encoding") and name in headers:
-            raise RequestError(400, f"{name} is there twice")
+            raise RequestError(400, f"{name} occurs twice")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     options = {word.strip().lower() for word in headers.get("connection", "").split(",")}
     keeps_alive = "close" not in options and (version == "HTTP/1.1" or "keep-alive" in options)

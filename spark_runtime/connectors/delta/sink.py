@@ -180,7 +180,7 @@ class DeltaSink:
                 raise self._misfit(f"has a column `{item.name}` that must have a value, and gets none")
         parts = tuple(self._table.metadata().partition_columns)
         if self.partition_by and self.partition_by != parts:
-            raise self._misfit(f"is parted by {', '.join(parts) or 'nothing'}")
+            raise self._misfit(f"is partitioned by {', '.join(parts) or 'nothing'}")
 
     def _misfit(self, what: str) -> InputError:
         return InputError("E0873", f"the Delta table `{self.path}` {what}", "name another `path`")
@@ -205,13 +205,13 @@ class DeltaSink:
             raise InputError(
                 "E0879",
                 f"the Delta table `{self.path}` does not take a commit: {self._shown(error)}",
-                "one run at a time works on a checkpoint; the next run goes on with this micro-batch",
+                "one run at a time works on a checkpoint; the next run continues with this micro-batch",
             ) from error
         except (DeltaError, OSError, ValueError) as error:
             raise InputError(
                 "E0872",
                 f"`{self.path}` cannot be read or written as a Delta table: {self._shown(error)}",
-                "look at `path`, at `options`, and at the rights of this user",
+                "check `path`, `options` and the rights of this user",
             ) from error
 
     def _shown(self, error: Exception) -> str:

@@ -113,8 +113,8 @@ class KafkaOfSpark:
                 raise StateError(
                     "E0854",
                     f"topic `{topic}` is not the topic that it was: it is {now}, and was {known[topic]}",
-                    "it was deleted and made again, so messages may be lost, and `via: spark` cannot go on: "
-                    "start with an empty checkpoint directory",
+                    "it was deleted and created again, so messages may be lost, and `via: spark` cannot "
+                    "continue: start with an empty checkpoint directory",
                 )
             if now != NO_ID:
                 known[topic] = now
@@ -281,7 +281,7 @@ def require_topics(
         raise InputError(
             "E0853",
             f"Java's client of Kafka refuses its settings: {connection.shown(_causes(error)[-1][1])}",
-            "look at `options`; `kafka.` in front of a name makes it a setting of Java's client",
+            "check `options`; `kafka.` in front of a name makes it a setting of Java's client",
         ) from error
     try:
         wait = _WAIT_MS + 1000, java.java.util.concurrent.TimeUnit.MILLISECONDS
@@ -310,7 +310,7 @@ def _meaning(causes: Sequence[tuple[str, str]], connection: Connection, what: st
             return InputError(
                 "E0852",
                 f"{brokers} refuses access to {what}: {connection.shown(message)}",
-                "look at `kafka.security.protocol` and `kafka.sasl...` in `options`, and who may read",
+                "check `kafka.security.protocol` and `kafka.sasl...` in `options`, and who may read",
             )
     return InputError(
         "E0850",

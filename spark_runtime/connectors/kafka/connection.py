@@ -124,7 +124,7 @@ class Client:
             raise InputError(
                 "E0853",
                 f"Kafka's client refuses its settings: {connection.shown(said)}",
-                "look at `options`; their names and values are those of librdkafka",
+                "check `options`; their names and values are those of librdkafka",
             ) from error
 
     def error(self, cause: Any, doing: str) -> InputError:
@@ -150,7 +150,7 @@ class Client:
             return InputError(
                 "E0852",
                 f"{brokers} refuses access to {doing}: {self.connection.shown(error)}",
-                "look at `security.protocol` and `sasl...` in `options`, and at the rights of this user",
+                "check `security.protocol` and `sasl...` in `options`, and the rights of this user",
             )
         if code in _NO_TOPIC:
             return no_topic(doing, self.connection.brokers)

@@ -90,7 +90,7 @@ class Calls:
             raise InputError(
                 "E0883",
                 f"boto3 refuses its settings: {_shown(error)}",
-                "look at `region` and `endpoint_url`, and at the files and variables that boto3 reads",
+                "check `region` and `endpoint_url`, and the files and variables that boto3 reads",
             ) from error
 
     def __call__(self, method: str, doing: str, **arguments: Any) -> Any:
@@ -145,8 +145,8 @@ class Calls:
         if code in ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError"):
             return InputError(
                 "E0880",
-                f"nobody answers at {where}: {_shown(cause)}",
-                "look at the network, `region` and `endpoint_url`",
+                f"nothing answers at {where}: {_shown(cause)}",
+                "check the network, `region` and `endpoint_url`",
             )
         return InputError("E0885", f"{where} failed at {doing}: {_shown(cause)}")
 

@@ -293,7 +293,7 @@ class KinesisClient:
                 "E0884",
                 f"`{self._log.origin(place)}` has removed the last message that was read, and perhaps others "
                 "behind it that were not",
-                "let the stream keep its messages for longer; to go on: `on_lost: go_on`",
+                "let the stream keep its messages for longer; to continue: `on_lost: go_on`",
             )
         origin = self._log.origin(place)
         self.gaps[origin] = self.gaps.get(origin, 0) + 1

@@ -236,7 +236,7 @@ def lost(log: MessageLog, place: Place, start: int, first: int, n: int | None) -
     return InputError(
         log.words.lost,
         f"{begins}: {gone} were removed unread",
-        f"let the {noun} keep its messages for longer; to count what is gone and go on: `on_lost: go_on`",
+        f"let the {noun} keep its messages for longer; to count what is gone and continue: `on_lost: go_on`",
     )
 
 
@@ -246,6 +246,6 @@ def another(log: MessageLog, name: str, now: str, known: str) -> StateError:
     return StateError(
         log.words.lost,
         f"{noun} `{name}` is not the {noun} that it was: it is {now}, and was {known}",
-        "it was deleted and made again, so messages may be lost: start with an empty checkpoint directory; "
-        f"to count that, read the new {noun} from its beginning and go on: `on_lost: go_on`",
+        "it was deleted and created again, so messages may be lost: start with an empty checkpoint "
+        f"directory; to count that, read the new {noun} from its beginning and continue: `on_lost: go_on`",
     )

@@ -53,7 +53,7 @@ class Options:
             raise InputError(
                 "E0883",
                 f"the files of TLS cannot be read: {self.shown(error)}",
-                "look at `tls_ca`, `tls_cert` and `tls_key`",
+                "check `tls_ca`, `tls_cert` and `tls_key`",
             ) from error
         return context
 

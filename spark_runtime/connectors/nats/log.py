@@ -323,7 +323,7 @@ class NatsClient:
             return InputError(
                 "E0882",
                 f"{where} refuses access to {doing}: {options.shown(refusal)}",
-                "look at `user`, `password`, `token` and `credentials`, and at the rights of this user",
+                "check `user`, `password`, `token` and `credentials`, and the rights of this user",
             )
         if isinstance(cause, ServiceUnavailableError | NoStreamResponseError):
             return InputError(

@@ -89,7 +89,7 @@ class Connection:
             return InputError(
                 "E0861",
                 f"`{self.address}` refuses access to {doing}: {said}",
-                "look at `user` and `password`, and at the rights of this user",
+                "check `user` and `password`, and the rights of this user",
             )
         if code.startswith(_GONE) or (not code and _is_of_connection(error)):
             return InputError(

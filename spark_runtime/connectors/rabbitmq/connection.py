@@ -95,7 +95,7 @@ class Address:
             return InputError(
                 "E0877",
                 f"`{self.shown}` refuses access to {doing}: {said}",
-                "look at `user`, `password` and `virtual_host`, and at the rights of this user",
+                "check `user`, `password` and `virtual_host`, and the rights of this user",
             )
         if code == _NOT_FOUND:
             return InputError(
@@ -106,7 +106,7 @@ class Address:
             return InputError(
                 "E0876",
                 f"no broker of RabbitMQ answers at `{self.shown}`: {said}",
-                "start it, or correct `host` and `port`; the next run goes on with this micro-batch",
+                "start it, or correct `host` and `port`; the next run continues with this micro-batch",
             )
         return InputError("E0879", f"RabbitMQ failed at {doing}: {said}")
 

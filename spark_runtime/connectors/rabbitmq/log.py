@@ -362,7 +362,7 @@ class RabbitClient:
             return InputError(
                 "E0882",
                 f"{where} refuses access to {doing}: {type(cause).__name__}",
-                "look at `username` and `password` in `options`, at `virtual_host`, and at the rights of "
+                "check `username` and `password` in `options`, `virtual_host`, and the rights of "
                 "this user to read the stream",
             )
         if isinstance(cause, exceptions.StreamDoesNotExist):
@@ -374,7 +374,7 @@ class RabbitClient:
         if isinstance(cause, OSError) and not isinstance(cause, TimeoutError) and cause.errno is not None:
             return InputError(
                 "E0880",
-                f"nobody answers at {where}: {shown}",
+                f"nothing answers at {where}: {shown}",
                 "start RabbitMQ with the plugin rabbitmq_stream, or name its host and port in `servers`",
             )
         if isinstance(cause, ConnectionError):

@@ -125,7 +125,7 @@ class RabbitSink:
             raise InputError(
                 "E0879",
                 f"the broker `{self.address.shown}` does not take a message to {self._place}",
-                "look at the limits of the queue; the next run goes on with this micro-batch",
+                "check the limits of the queue; the next run continues with this micro-batch",
             ) from error
         except (exceptions.AMQPError, OSError) as error:
             self.close()

@@ -197,7 +197,7 @@ def removed(reading: SpoolReading, first: int, stop: int) -> InputError:
     return InputError(
         "E0953",
         f"`{reading.folder}` begins at message {stop:,} now: {stop - first:,} messages were removed unread",
-        "let the spool keep more: --max-bytes, --remove-after; to count them and go on: `on_lost: go_on`",
+        "let the spool keep more: --max-bytes, --remove-after; to count them and continue: `on_lost: go_on`",
     )
 
 

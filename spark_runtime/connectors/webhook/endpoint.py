@@ -63,7 +63,7 @@ class Endpoint:
                 raise InputError(
                     "E0853",
                     f"the header `{name}` has a line feed or another character that no header can have",
-                    "look at the end of the variable of the environment; secrets from files often have one",
+                    "check the end of the environment variable; secrets from files often have one",
                 )
         return found
 
@@ -112,7 +112,7 @@ class Endpoint:
         return InputError(
             "E0874",
             f"the webhook `{self.shown}` does not answer: {why}",
-            "start it, or correct `url`; the next run goes on with this micro-batch",
+            "start it, or correct `url`; the next run continues with this micro-batch",
         )
 
 

@@ -166,7 +166,7 @@ class _Job:
             raise InputError(
                 "E0875",
                 f"the webhook `{sending.endpoint.shown}` refuses everything: {sending.endpoint.told(told)}",
-                "look at `url` and `headers`; the next run goes on with this micro-batch",
+                "check `url` and `headers`; the next run continues with this micro-batch",
             )
         is_one = isinstance(sending.body, BulkBody) or len(messages) == 1
         if not is_one and verdicts[0][0] is Verdict.REFUSED:
@@ -185,7 +185,7 @@ class _Job:
         failure = InputError(
             "E0874",
             f"the webhook `{sending.endpoint.shown}` takes nothing: {sending.endpoint.told(again[0][1])}",
-            "the next run goes on with this micro-batch",
+            "the next run continues with this micro-batch",
         )
         return failure, _retry_after(answer), [message for message, _ in again]
 

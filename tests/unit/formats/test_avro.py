@@ -280,7 +280,7 @@ def test_what_is_no_record_is_a_dead_letter_in_base64(read: Any) -> None:
     head = good[: -len(b"\4ab\1\2\n\2")]
     hostile = {
         b"": "an empty message",
-        good + b"\0": "bytes behind the end of the record",
+        good + b"\0": "bytes after the end of the record",
         good[:-1]: "the message ends within field `e`",
         head[:3]: "the message ends within field `ts`",
         head + b"\5ab\1\2\n\2": "field `s` has a length that no value has",

@@ -132,7 +132,7 @@ def test_a_text_of_a_format_is_a_time(form: str, text: str, expected: str | None
         ("%d/%m %H", "the format does not say a year", "add %Y or %y"),
         ("%Y", "the format does not say a month", "add %m or %b or %B"),
         ("%Y-%m", "the format does not say a day", "add %d"),
-        ("%Y-%m-%d-%d", "`%d` is there twice", "write it once"),
+        ("%Y-%m-%d-%d", "`%d` occurs twice", "write it once"),
         ("%Y-%y-%m-%d", "`%Y` and `%y` together", "keep one of them"),
         (
             "%Y-%m-%d %I",

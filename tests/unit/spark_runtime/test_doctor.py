@@ -49,7 +49,7 @@ def test_a_sound_pipeline_has_no_problem_and_only_its_folder_is_made(pipeline: P
     assert lines[1].startswith("ok      Java")
     assert lines[2:] == [
         "ok      pipeline file  1 rule",
-        "ok      checkpoint  the run begins anew",
+        "ok      checkpoint  the run starts from the beginning",
         "ok      source s (json)",
         "ok      sink of match (files)",
         "ok      sink of match (console)",
@@ -64,7 +64,7 @@ def test_files_that_a_stream_has_read_may_be_gone(pipeline: Path) -> None:
     (pipeline.parent / "events" / "1.json").unlink()
     code, lines = doctor(pipeline)
     assert code == 0
-    assert lines[3:5] == ["ok      checkpoint  the run goes on from here", "ok      source s (json)"]
+    assert lines[3:5] == ["ok      checkpoint  the run continues from here", "ok      source s (json)"]
 
 
 def test_each_problem_is_told_with_its_help(pipeline: Path) -> None:

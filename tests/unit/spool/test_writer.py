@@ -108,7 +108,7 @@ def test_what_was_acknowledged_and_is_damaged_is_told_not_cut_off(tmp_path: Path
     data[HEADER_BYTES + 30] ^= 1
     file.write_bytes(data)
     with pytest.raises(
-        StateError, match=r"damaged at byte 24; messages behind it were acknowledged"
+        StateError, match=r"damaged at byte 24; messages after it were acknowledged"
     ) as raised:
         writer_at(tmp_path, Limits(), Clock())
     assert raised.value.code == "E0952"

@@ -256,7 +256,7 @@ def _warn_of_early_exits(sequence: ast.Sequence, rule: ast.Rule, report: Reporte
                         f"`{name}.{column}` may be of any `{name}`, because the loop can end at each",
                         node.span,
                         f"true as soon as one `{name}` fits, not only the last one",
-                        f"put a + behind the quantifier, so that the loop takes every `{name}` it can; "
+                        f"put a + after the quantifier, so that the loop takes every `{name}` it can; "
                         f"or write LAST({name}.{column}) if any is meant",
                     )
 

@@ -98,7 +98,7 @@ def check_anchors(pattern: ast.Pattern, report: Reporter, *, is_start: bool = Tr
             if not is_start:
                 report(
                     "E0316",
-                    "the anchor `^` stands only at the beginning",
+                    "the anchor `^` is allowed only at the beginning",
                     pattern.span,
                     "an event of the match may come before it",
                     "write it before the first step of the pattern: ^ a -> b, ^ (a & b), ^ a->{3}",

@@ -80,7 +80,7 @@ def _check_absence(absence: ast.Absence, item: ast.Item, index: int, report: Rep
             "E0320",
             f"`{absence.text} FOR` a time needs an arrow before it",
             absence.span,
-            "without one only the very next event is looked at",
+            "without one only the very next event is examined",
             f"write -> {absence.text} FOR and the time; or leave the time out",
         )
     if absence.period.length_us > MAX_DURATION_US:

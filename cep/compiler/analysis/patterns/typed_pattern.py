@@ -35,7 +35,7 @@ def typed_pattern(
         case ast.Step(variable=variable):
             return ir.Take(variable.text)
         case ast.Absence():
-            raise AssertionError("an absence stands only in a sequence")
+            raise AssertionError("an absence is allowed only in a sequence")
         case ast.Group(body=body, window=window):
             return ir.Group(typed_pattern(body, untils, distincts), typed_window(window))
         case ast.Anchored(body=body):

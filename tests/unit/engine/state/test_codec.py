@@ -232,7 +232,7 @@ def test_a_snapshot_of_the_format_before_is_refused_with_both_versions() -> None
     assert VERSION == 5
     assert str(caught.value) == (
         "error[E0703]: the stored state has format 4, this version reads 5\n"
-        "help: go on with the version of spark-cep that wrote it, or start from a new checkpoint"
+        "help: continue with the version of spark-cep that wrote it, or start from a new checkpoint"
     )
 
 

@@ -137,7 +137,10 @@ def test_what_does_not_fit_is_told_before_the_run(tmp_path: Path) -> None:
         f"the Delta table `{tmp_path}/t` has a column `id` of type string, its values are of type long",
     )
     DeltaTable.create(tmp_path / "t", Schema.from_arrow(schema), mode="overwrite")
-    assert refusal(partition_by=("k",)) == ("E0873", f"the Delta table `{tmp_path}/t` is parted by nothing")
+    assert refusal(partition_by=("k",)) == (
+        "E0873",
+        f"the Delta table `{tmp_path}/t` is partitioned by nothing",
+    )
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_topics_are_named_or_matched_by_a_pattern(tmp_path: Path) -> None:
         ),
         (
             "brokers: b, topic: x, columns: {key: id, topic: id}",
-            ["E0843 column `id` is there twice: keep one of them"],
+            ["E0843 column `id` occurs twice: keep one of them"],
         ),
         (
             "brokers: b, topic: x, options: {isolation.level: read_committed}",

@@ -120,7 +120,7 @@ def test_all_settings_are_read(tmp_path: Path) -> None:
         (f"{WHERE}, tables: a, columns: {{key: op}}", ["E0841 a change has no `key`"]),
         (
             f"{WHERE}, tables: a, columns: {{op: op, table: op}}",
-            ["E0843 column `op` is there twice"],
+            ["E0843 column `op` occurs twice"],
         ),
         (
             f"{WHERE}, tables: a, options: {{replication: database}}",

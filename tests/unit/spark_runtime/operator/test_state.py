@@ -83,7 +83,7 @@ def test_state_of_the_format_before_is_refused_with_both_versions() -> None:
     data = state_of(rules(BY_KEY))
     assert refusal(data[:4] + struct.pack("<H", 2) + data[6:], rules(BY_KEY)) == (
         "error[E0703]: the stored state has format 2, this version reads 3\n"
-        "help: go on with the version of spark-cep that wrote it, or start from a new checkpoint"
+        "help: continue with the version of spark-cep that wrote it, or start from a new checkpoint"
     )
 
 

@@ -99,7 +99,7 @@ def test_the_rule_that_has_changed_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path, changed) == (
         f"error[E0701]: the checkpoint `{tmp_path}` was written by other rules: "
         "rule `two` has changed: its window or limits\n"
-        "help: give the changed rules a checkpoint directory of their own, their matching starts anew; "
+        "help: give the changed rules a checkpoint directory of their own, where matching starts afresh; "
         "or go on with the rules as they were, whose texts are in rules.json there"
     )
 
@@ -157,7 +157,8 @@ def test_a_checkpoint_of_another_format_is_refused_with_both_versions(
     (tmp_path / "pipeline.json").write_text(text)
     assert refusal(tmp_path, stored(rule("one"))) == (
         f"error[E0706]: the checkpoint `{tmp_path}` {fact}\n"
-        "help: go on with the version of spark-cep that wrote it, or start with an empty checkpoint directory"
+        "help: continue with the version of spark-cep that wrote it, or start with an empty checkpoint "
+        "directory"
     )
 
 
