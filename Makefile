@@ -111,7 +111,7 @@ clean:  ## remove what was generated; .venv stays
 warm: $(SET_UP)  ## compile all of the engine; make demo compiles what it needs
 	$(BIN)/python -m cep warm
 
-# Tests start Spark some sixty times; with its classes in a file, each start takes half of the processor time.
+# Tests start Spark many times; with its classes in a file, each start takes half of the processor time.
 $(CLASSES): $(SET_UP) tests/java_classes.py | java warm
 	$(BIN)/python -m tests.java_classes
 
