@@ -306,7 +306,7 @@ class PatternReader(ExpressionReader):
             label,
             "put a quantifier before it: a->+ UNTIL (amount > 500)"
             if self.ahead().text == "("
-            else "write a->* -> b for each a until a b comes; a condition that closes a loop stands in "
+            else "write a->* -> b for each a until a b comes; write a condition that closes a loop in "
             "parentheses: a->+ UNTIL (amount > 500)",
         )
 

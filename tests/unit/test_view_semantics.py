@@ -277,7 +277,7 @@ def test_explain_says_which_rows_a_view_has_and_what_it_does_not_report() -> Non
     text = "VIEW v KEY k FROM a FULL JOIN c ON k JOIN names ON k WHERE c.y > 0 SELECT c.y, names.z"
     shown = explain(compile_sources([Source("v.cep", text)], streams).rules[0])
     assert "of the rows of a and c, with the key k\n" in shown
-    assert "is there while it is (in a or in c) and in names and where c.y > 0\n" in shown
+    assert "exists while it is (in a or in c) and in names and where c.y > 0\n" in shown
     assert "its columns of a, c are NULL where there is no row of it\n" in shown
     assert "a new file of names changes no row that was reported" in shown
 

@@ -138,8 +138,8 @@ def check_without(pattern: ast.Pattern, report: Reporter) -> None:
 
 _ALONE = "an absence needs an event: a -> {absence}, or {absence} -> a"
 _PART = (
-    "no rule says that: a part of & or PERMUTE takes events; an absence can stand before all parts or "
-    "behind them, a -> {absence} -> (b & c)"
+    "no rule says that: a part of & or PERMUTE takes events; an absence is allowed before all parts or "
+    "after them, a -> {absence} -> (b & c)"
 )
 _MAX_SHOWN = 80
 """Characters of a pattern that a help shows with its branches in full."""
