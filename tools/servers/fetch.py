@@ -6,7 +6,9 @@
   `requirements-servers.lock`.
 - `packages`: RabbitMQ, Mosquitto and Redis are packages of the system. On Debian and Ubuntu root gets them
   installed, without a service that starts; others are given the command.
-- `artemis`: ActiveMQ Artemis, see `artemis.py`.
+- `amqp`: the client of AMQP 1.0 that tests use. It is compiled here: without a C compiler it is left out, and
+  the tests that need it are skipped.
+- `artemis`: the broker ActiveMQ Artemis, into the folder `.servers`.
 - `spark-kafka`: Spark's connector for Kafka, into the folder `.servers`.
 """
 
@@ -20,7 +22,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyspark
@@ -75,11 +79,16 @@ def are_installed(lock: Path) -> bool:
         return False
 
 
-def install(lock: Path) -> None:
-    """Install the packages of a list into this environment."""
+def _pip(lock: Path) -> bool:
+    """Install the packages of a list into this environment; return whether that worked."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--require-hashes", "-r", str(lock)]
-    if subprocess.run(command, check=False).returncode:  # noqa: S603 - our own Python
+    return subprocess.run(command, check=False).returncode == 0  # noqa: S603 - our own Python
+
+
+def install(lock: Path) -> None:
+    """Install the packages of a list into this environment."""
+    if not _pip(lock):
         sys.exit(f"error: the servers of {lock.name} cannot be installed")
 
 
@@ -150,24 +159,42 @@ def spark_kafka() -> None:
 
 def artemis() -> None:
     """Fetch the broker ActiveMQ Artemis, unless it exists."""
-    import artemis as artemis_module
+    _jars("artemis", "ivy-artemis.xml", "ActiveMQ Artemis that tests use", "17 MB")
 
-    artemis_module.main()
+
+def amqp() -> None:
+    """Install the client of AMQP 1.0 that tests use, unless it is installed or cannot be compiled."""
+    if find_spec("proton") is None:
+        print("servers: compiling python-qpid-proton, the client of AMQP 1.0 that tests use")
+        if not _pip(HERE / "requirements-amqp.lock"):
+            print("servers: python-qpid-proton cannot be compiled; the tests of `cep spool amqp` are skipped")
 
 
 STEPS = {
     "packages": packages,
     "wheels": wheels,
+    "amqp": amqp,
     "kafka": kafka,
     "artemis": artemis,
     "spark-kafka": spark_kafka,
 }
 
+SIDE_BY_SIDE = (("packages",), ("wheels", "amqp"), ("kafka",), ("artemis",), ("spark-kafka",))
+"""Steps that do not touch the same files: most of them wait for the network."""
+
+
+def _run(names: Sequence[str]) -> None:
+    for name in names:
+        STEPS[name]()
+
 
 def main() -> None:
     """Fetch what is missing: all, or what the arguments name."""
-    for name in sys.argv[1:] or STEPS:
-        STEPS[name]()
+    if len(sys.argv) > 1:
+        _run(sys.argv[1:])
+        return
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(_run, SIDE_BY_SIDE))
 
 
 if __name__ == "__main__":
