@@ -12,7 +12,7 @@ That is a third of the time a small file takes.
 """
 
 _COLLECT_AFTER = 100_000
-"""Objects after which Python looks for circles of garbage, not 700: imports create 200,000 that all stay."""
+"""Objects after which Python searches for cycles of garbage, not 700: imports create 200,000 that stay."""
 
 
 class _WithoutUnused:
@@ -32,8 +32,7 @@ def _start_small() -> None:
     gc.set_threshold(_COLLECT_AFTER)
     atexit.register(gc.freeze)  # the process ends without a search for garbage, a sixth of its time
     sys.meta_path.insert(0, _WithoutUnused())
-    # numpy's linear algebra, which is not used, starts a thread for each core, and these wait for work
-    # actively.
+    # numpy's linear algebra, which is not used, starts a thread for each core, which spins until it has work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # numpy requests pages of 2 MiB, which the system may have to free first: a third of a run of seconds.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")

@@ -1,4 +1,4 @@
-"""YAML files, read as nodes with places. The places let every problem name its line."""
+"""YAML files, read as nodes with places. With them, every problem names its line."""
 
 from __future__ import annotations
 

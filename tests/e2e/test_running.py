@@ -103,7 +103,7 @@ def test_the_code_for_a_laptop_and_for_streams_runs_as_it_is(folder: Path) -> No
 
 @contextmanager
 def running(command: str, folder: Path, until: str) -> Iterator[None]:
-    """Run a command that goes on, with the Java of tests, from when it has said `until`."""
+    """Run a command that does not end by itself, with the Java of tests, from when it has printed `until`."""
     arguments = command.split()
     with subprocess.Popen(
         arguments,

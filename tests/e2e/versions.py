@@ -52,7 +52,7 @@ TESTS = (
     "tests/e2e/test_scenarios.py::test_fraud_matches_are_the_same_locally_in_a_batch_and_in_a_stream[json]",
     "tests/spark/test_compat.py",
 )
-"""`detect` in a batch and a stream, state that goes on, `cep run` with the fraud scenario, `compat`."""
+"""`detect` in a batch and a stream, state that continues, `cep run` with the fraud scenario, `compat`."""
 
 
 def install(version: str) -> Path:

