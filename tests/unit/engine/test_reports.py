@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from pathlib import Path
 
 import pyarrow.parquet
@@ -85,11 +84,9 @@ def test_a_loop_that_doubles_with_each_event_stays_inside_its_limit(overflow: st
     matcher = Matcher(compiled)
     Matcher(compiled).finish()
     matcher.push(prepared(compiled, *(("k", at, "a") for at in range(3000))))
-    started = time.process_time()
     matcher.advance(3000 * SECOND)
     assert matcher.n_open_runs == 500
     assert matcher.counters.dropped_runs["r"] > 100_000
-    assert time.process_time() - started < 20
 
 
 def test_counts_by_rule_are_shown() -> None:

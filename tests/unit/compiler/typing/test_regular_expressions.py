@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from random import Random
 
 import pyarrow as pa
@@ -131,10 +130,9 @@ def test_limits() -> None:
         f"(?:{'|'.join('é' * 8 for _ in range(99))}){{1}}$",
     ],
 )
-def test_the_largest_patterns_search_long_texts_in_moments(pattern: str) -> None:
-    started = time.monotonic()
+def test_the_largest_patterns_search_long_texts_and_end(pattern: str) -> None:
+    # A search that goes back in the text would take years; the alarm of tests/conftest.py ends it.
     found(pattern, "a" * 20_000, "éxab" * 5_000, *["x" * 200] * 200)
-    assert time.monotonic() - started < 5
 
 
 def test_any_text_as_a_pattern_is_refused_or_searched_with() -> None:
