@@ -1,7 +1,4 @@
-"""What happened in a run: counts that add up, wherever they were counted, and are sent as JSON.
-
-Executors read this: it imports nothing of the compiler.
-"""
+"""What happened in a run: counts that add up, wherever they were counted, and are sent as JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Errors in writing a file or a folder, in words that a user can act on.
-
-Executors import this module, so it imports nothing from the compiler.
-"""
+"""Errors in writing a file or a folder, in words that a user can act on."""
 
 from __future__ import annotations
 

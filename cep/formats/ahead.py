@@ -3,8 +3,6 @@
 The watermark follows the latest event time. One event dated 2099 would advance it to 2099, and every later
 event would be late. So an event that is more than the stream's `max_ahead` after the others becomes a dead
 letter.
-
-Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

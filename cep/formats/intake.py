@@ -1,7 +1,4 @@
-"""Counts of the input: events, dead letters, late events, and the progress of event time.
-
-Executors read this: it imports nothing of the compiler.
-"""
+"""Counts of the input: events, dead letters, late events, and the progress of event time."""
 
 from __future__ import annotations
 

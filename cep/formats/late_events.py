@@ -2,8 +2,6 @@
 
 A file of late events can be the input of another run: a column that a stream does not declare, such as
 `LATE_COLUMN`, is not examined.
-
-Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Versions of rows of tables: the operation on the row, in the words of databases and their tools.
-
-Executors read this: it imports nothing of the compiler.
-"""
+"""Versions of rows of tables: the operation on the row, in the words of databases and their tools."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Who may read and write the files that a command creates: only the user, unless a setting says otherwise.
-
-Executors read this: it imports nothing of the compiler.
-"""
+"""Who may read and write the files that a command creates: only the user, unless a setting says otherwise."""
 
 from __future__ import annotations
 

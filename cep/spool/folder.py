@@ -1,4 +1,6 @@
-"""The folder of a spool: its files, for the spool that writes and the pipelines that read.
+"""The folder of a spool, for the spool that writes and the pipelines that read.
+
+Its files::
 
     spool.json                      the version and identity of the spool
     00000000000000000000.segment    messages; the name is the number of the first
@@ -6,8 +8,6 @@
     readers/NAME.json               how far a pipeline has read
     status.json                     counts of the running spool
     lock                            held by the running spool
-
-Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The mode of the files that this process creates.
-
-Executors read this: it imports nothing of the compiler.
-"""
+"""The mode of the files that this process creates."""
 
 from __future__ import annotations
 

@@ -10,8 +10,6 @@ receipt of each, and columns of text.
 
 A text of -1 bytes is NULL. All numbers are little-endian. The checksum (CRC-32) starts with the number of the
 segment and covers the rest of the block, so a block of another file is not valid in this one.
-
-Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

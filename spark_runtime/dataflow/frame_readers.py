@@ -1,7 +1,4 @@
-"""Turns rows of Spark into parcels, in the workers, with the same readers as without Spark.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""Turns rows of Spark into parcels, in the workers, with the same readers as without Spark."""
 
 from __future__ import annotations
 

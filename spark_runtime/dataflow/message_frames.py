@@ -1,6 +1,6 @@
-"""DataFrames of messages: a binary column of values, decoded in the workers by the reader of message sources.
+"""DataFrames of messages: a binary column of values, decoded in the workers by the reader of messages.
 
-The workers import this module: it imports nothing of the compiler, and PySpark only on the driver.
+The workers import this module: it imports PySpark only on the driver.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Turns shares of a plan into parcels, in the workers, for every source that we read without Spark.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""Turns shares of a plan into parcels, in the workers, for every source that we read without Spark."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A partition is a whole source, one of its files, or the events with one value of a column, such as those of
 one device or gateway. Each partition has its own watermark (`watermarks`).
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

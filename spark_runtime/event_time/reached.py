@@ -1,7 +1,4 @@
-"""The event time reached when a micro-batch starts, which is the same in all of its tasks.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""The event time reached when a micro-batch starts, which is the same in all of its tasks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One call of the operator: parcels in, output out.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""One call of the operator: parcels in, output out."""
 
 from __future__ import annotations
 

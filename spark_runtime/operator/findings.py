@@ -1,7 +1,4 @@
-"""All results of the operator as one DataFrame: matches, late events, dead letters and counts.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""All results of the operator as one DataFrame: matches, late events, dead letters and counts."""
 
 from __future__ import annotations
 

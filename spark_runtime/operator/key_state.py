@@ -1,7 +1,4 @@
-"""The state of a key group as one value of Spark's state store: the snapshots of its matchers.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""The state of a key group as one value of Spark's state store: the snapshots of its matchers."""
 
 from __future__ import annotations
 

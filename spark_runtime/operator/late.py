@@ -2,8 +2,6 @@
 
 The readers of a pipeline decide which events are late. For DataFrames only the operator knows the watermark.
 Their events come twice: prepared, of which the matchers drop the late ones, and whole.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

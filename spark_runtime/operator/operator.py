@@ -3,8 +3,6 @@
 In a stream, it is `applyInPandasWithState` with event-time timeouts; in a batch, `mapInArrow` over
 partitions. Its input are parcels (`spark_runtime.wire.parcels`); for its output see
 `spark_runtime.wire.output`.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

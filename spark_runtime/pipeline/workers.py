@@ -2,8 +2,6 @@
 
 A worker takes seconds to import its modules and to load the compiled kernels. It can do so while the driver
 plans; otherwise the first micro-batch waits for it.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Chooses the Python of Spark's workers, and checks that it can run the functions of `detect`.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""Chooses the Python of Spark's workers, and checks that it can run the functions of `detect`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Writes the operator's output to sinks in the workers, which already have it as Arrow.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""Writes the operator's output to sinks in the workers, which already have it as Arrow."""
 
 from __future__ import annotations
 

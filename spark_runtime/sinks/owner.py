@@ -3,8 +3,6 @@
 A file in the folder, which readers ignore, names the owner:
 
     <folder>/batch=<micro-batch>/_written_by
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The workers, which have the output, write to a `WorkerSink`. On the driver, a `T
 and a `DriverSink` a DataFrame.
 Each micro-batch of each sink is begun, written and committed. After a crash, an unfinished micro-batch begins
 again with the same number and the same rows, perhaps in another order or split differently.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

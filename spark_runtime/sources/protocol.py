@@ -2,8 +2,6 @@
 
 There are two kinds. We read a `Source` ourselves: the driver plans which ranges of it a micro-batch reads,
 the workers read them, and a range can be read again at any time. Only Spark can read a `SparkSource`.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

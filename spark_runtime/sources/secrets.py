@@ -1,7 +1,7 @@
 """Texts of a pipeline file that contain `${NAME}`: environment variables, whose values are never shown.
 
 They are looked up where a client is created, so neither the checkpoint nor a task that Spark stores contains
-them. Executors import this module: it imports nothing of the compiler.
+them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The driver reads a static table as a whole. In a batch, its rows travel with the operator. In a stream, each
 micro-batch names the content that it uses, so a micro-batch that is repeated after a crash uses the same.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

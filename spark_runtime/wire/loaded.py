@@ -1,7 +1,4 @@
-"""Keeps what a Python worker of Spark has loaded out of garbage collection.
-
-Executors import this module: it imports nothing.
-"""
+"""Keeps what a Python worker of Spark has loaded out of garbage collection."""
 
 from __future__ import annotations
 

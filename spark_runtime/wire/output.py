@@ -1,7 +1,4 @@
-"""The operator's output: rows of several kinds, which the column `_kind` names; matches are packed.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""The operator's output: rows of several kinds, which the column `_kind` names; matches are packed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Packs chunks into parcels, in the workers.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""Packs chunks into parcels, in the workers."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Spark moves, sorts and passes to Python one row for many thousands of events. If each event were a row, Spark
 would convert, shuffle and sort each one, and put it into a pandas frame.
 
-Parcels are written and read only here. Executors import this module: it imports nothing of the compiler.
+Parcels are written and read only here.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The driver writes it into the checkpoint before the micro-batch is computed. A micro-batch that is
 repeated after a crash has the same plan, so it reads the same bytes and calls the same events late.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

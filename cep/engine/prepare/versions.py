@@ -1,7 +1,4 @@
-"""Versions of tables in the form that the engine reads: rows of `Program.event_schema`, among the events.
-
-Executors read this: it imports nothing of the compiler.
-"""
+"""Versions of tables in the form that the engine reads: rows of `Program.event_schema`, among the events."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 With a registry each message is read by the schema with which it was written. A given schema, the reader's,
 then provides other names (`aliases`), and defaults for fields that older messages lack.
-
-Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

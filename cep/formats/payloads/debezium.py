@@ -7,8 +7,6 @@ An envelope contains the rows after and before the change, the operation, and it
 Kafka Connect may wrap it: ``{"schema": {...}, "payload": {...}}``. The schema then gives the meaning of
 numbers. The reader of JSON lines (`cep.formats.text.json_lines`) reads all of this: a column of the stream is
 a place in the envelope.
-
-Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

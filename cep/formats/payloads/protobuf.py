@@ -3,8 +3,6 @@
 Fields that are scalars, `Timestamp`s or wrappers are read as columns (`protobuf_columns`). The parser of
 protobuf itself reads the messages that are not plain, and all messages if a column is a list, a map or a
 whole message: each of these takes Python code.
-
-Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

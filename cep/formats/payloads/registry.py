@@ -1,7 +1,4 @@
-"""The formats of the values of messages: all formats of records, and those that need a schema.
-
-Executors read this: it imports nothing of the compiler.
-"""
+"""The formats of the values of messages: all formats of records, and those that need a schema."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Values are decoded by the readers of lines (`RecordFormat`). This module judges what a line of a file may do
 and a message may not: continue in the next record, or be nothing at all.
-
-Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

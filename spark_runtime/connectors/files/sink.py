@@ -2,8 +2,6 @@
 
 The subfolder is named after stream and micro-batch, and replaces one of the same name. So a micro-batch that
 is repeated after a crash replaces its earlier output.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

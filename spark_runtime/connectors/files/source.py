@@ -4,8 +4,6 @@ A micro-batch reads new files, and lines that were added to text files. The age 
 copy that preserves a time of ten days ago is as new as any other file.
 If they are not all read together, the files with the earliest events come first, then those that were changed
 first.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The formats of files that sinks write.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""The formats of files that sinks write."""
 
 from __future__ import annotations
 

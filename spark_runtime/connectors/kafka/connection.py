@@ -2,8 +2,6 @@
 
 A connection holds names of secrets, `${NAME}`. They are looked up in the environment where a client is
 created, so neither the checkpoint nor a task that Spark stores contains them.
-
-Executors import this module: it imports nothing of the compiler, and librdkafka only to create a client.
 """
 
 from __future__ import annotations

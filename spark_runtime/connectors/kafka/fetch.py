@@ -1,7 +1,4 @@
-"""Reads the bounds of partitions and their messages from Kafka.
-
-Executors import this module: it imports nothing of the compiler, and librdkafka only when it is used.
-"""
+"""Reads the bounds of partitions and their messages from Kafka."""
 
 from __future__ import annotations
 

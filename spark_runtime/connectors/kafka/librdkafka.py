@@ -4,8 +4,6 @@ confluent_kafka creates an object for each message. Creating, unpacking and coll
 microseconds a message, more than decoding it. librdkafka itself returns an array of addresses, from which
 numpy reads lengths and offsets. This module uses the public interface (`rdkafka.h`) of the library that
 confluent_kafka has loaded. If that fails, or is off (`SWITCH`), messages are read as objects.
-
-Executors import this module: it imports nothing of the compiler, and librdkafka only when it is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Kafka topics as a log of messages.
-
-Executors import this module: it imports nothing of the compiler, and librdkafka only to create a client.
-"""
+"""Kafka topics as a log of messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Takes messages from librdkafka, as objects of confluent_kafka or as columns.
-
-Executors import this module: it imports nothing of the compiler, and librdkafka only when it is used.
-"""
+"""Takes messages from librdkafka, as objects of confluent_kafka or as columns."""
 
 from __future__ import annotations
 

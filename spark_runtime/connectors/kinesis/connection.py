@@ -1,8 +1,6 @@
 """The connection to Amazon Kinesis: calls, which are repeated if they are throttled, and errors.
 
 boto3 finds the credentials: environment variables, its files, the role of the machine.
-
-Executors import this module: it imports nothing of the compiler, and boto3 only to create a client.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Sequence numbers have gaps, and Kinesis does not report where a shard ends. So t
 remembers the sequence numbers that it has seen; a worker reads from one known number to another.
 
 A position is the sequence number of the last message that was read. Below 0 it is a time, or the start.
-
-Executors import this module: it imports nothing of the compiler, and boto3 only to create a client.
 """
 
 from __future__ import annotations

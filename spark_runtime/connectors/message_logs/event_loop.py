@@ -1,8 +1,6 @@
 """An event loop in its own thread, for clients that are written for asyncio.
 
 It runs all the time, so an unused connection still answers its server.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A log has two forms. A `MessageLog` says where it is, and is sent to the workers. A `LogClient` is connected.
 Planning, decoding, tombstones and lost messages are the same for all logs (`planner`, `source`), so a new log
 needs a `MessageLog`, a `LogClient` and its settings.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

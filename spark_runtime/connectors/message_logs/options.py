@@ -1,7 +1,4 @@
-"""Options of a client, whose values may be secrets of the environment: ``${NAME}``.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""Options of a client, whose values may be secrets of the environment: ``${NAME}``."""
 
 from __future__ import annotations
 

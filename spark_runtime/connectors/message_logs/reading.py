@@ -1,7 +1,4 @@
-"""How the messages of a log become events: the settings that all logs share.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""How the messages of a log become events: the settings that all logs share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A log of messages as a source of events: ranges of positions, read in the workers.
-
-Executors import this module: it imports nothing of the compiler, and a log's client only when it reads.
-"""
+"""A log of messages as a source of events: ranges of positions, read in the workers."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Each range is read by its own consumer, which acknowledges nothing and ends with the range. So the range can
 be read again, and the server stores nothing for the pipeline.
-
-Executors import this module: it imports nothing of the compiler, and nats-py only to create a client.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A connection holds names of secrets, `${NAME}`. They are looked up in the environment where it is opened, so
 neither the checkpoint nor a task that Spark stores contains them.
-
-Executors import this module: it imports nothing of the compiler, and psycopg only to open a connection.
 """
 
 from __future__ import annotations

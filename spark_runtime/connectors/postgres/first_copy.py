@@ -3,8 +3,6 @@
 A first copy shows the tables at the moment at which the slot was created. Earlier commits are in the copy,
 later ones are in the log, and none are in both. A server exports this moment only once, but a micro-batch may
 be repeated. So the copy is written to files in the checkpoint before anything is read.
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

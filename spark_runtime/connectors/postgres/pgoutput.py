@@ -4,8 +4,6 @@ One buffer contains many messages, each after the LSN of its record (8 bytes). A
 together: tuples are read column by column, for all rows at once.
 
 The protocol: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
-
-Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The server decodes each change with the publication at the time of the change. S
 did not send is never sent, and nothing in the log says that it is missing. Each change of a publication, even
 one that is undone later, rewrites its rows in the catalog, with another `xmin`. A stream keeps these numbers
 in its checkpoint, and compares them after everything that it plans to read.
-
-Executors import this module: it imports nothing of the compiler, and psycopg only when it is used.
 """
 
 from __future__ import annotations

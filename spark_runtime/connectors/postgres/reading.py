@@ -1,7 +1,4 @@
-"""How tables are read: the settings for the driver and the workers.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""How tables are read: the settings for the driver and the workers."""
 
 from __future__ import annotations
 

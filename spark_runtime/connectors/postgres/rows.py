@@ -1,7 +1,4 @@
-"""Turns rows of tables, as texts with metadata of their changes, into events and dead letters.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""Turns rows of tables, as texts with metadata of their changes, into events and dead letters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reads tables, the publication, the slot and the log from a server.
-
-Executors import this module: it imports nothing of the compiler, and psycopg only when it is used.
-"""
+"""Reads tables, the publication, the slot and the log from a server."""
 
 from __future__ import annotations
 

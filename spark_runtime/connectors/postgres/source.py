@@ -1,7 +1,4 @@
-"""Changes of PostgreSQL tables as a source of events.
-
-Executors import this module: it imports nothing of the compiler, and psycopg only when it reads.
-"""
+"""Changes of PostgreSQL tables as a source of events."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Extracts the values of RabbitMQ messages from AMQP 1.0.
-
-Executors import this module: it imports nothing of the compiler, and rstream only for messages with more than
-a body.
-"""
+"""Extracts the values of RabbitMQ messages from AMQP 1.0."""
 
 from __future__ import annotations
 

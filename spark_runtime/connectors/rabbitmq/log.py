@@ -1,8 +1,6 @@
 """RabbitMQ streams as a log of messages: each stream is a partition, and its offsets are positions.
 
 The server returns only the chunks of a stream. So its first and its last chunk show its bounds.
-
-Executors import this module: it imports nothing of the compiler, and rstream only to create a client.
 """
 
 from __future__ import annotations

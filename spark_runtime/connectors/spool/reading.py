@@ -1,7 +1,4 @@
-"""How the messages of a spool become events, and how its segments are read.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""How the messages of a spool become events, and how its segments are read."""
 
 from __future__ import annotations
 

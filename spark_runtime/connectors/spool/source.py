@@ -1,7 +1,4 @@
-"""A spool as a source of events: blocks of its segments, read in the workers.
-
-Executors import this module: it imports nothing of the compiler.
-"""
+"""A spool as a source of events: blocks of its segments, read in the workers."""
 
 from __future__ import annotations
 
