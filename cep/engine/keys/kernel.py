@@ -2,6 +2,32 @@
 
 A key is found in an open-addressed hash table of row numbers (linear probing: Knuth, The Art of Computer
 Programming 3, 6.4). The text or number itself is compared, which distinguishes keys with equal hashes.
+
+These parameters mean the same in every kernel; docstrings of kernels describe only what differs.
+
+Parameters
+----------
+data : (bytes,) uint8
+    The texts of keys.
+offsets : (m + 1,) int32
+    Where each text starts in `data`.
+hashes : (m,) int64
+    A hash of each text.
+records : (capacity, 4) int64
+    For each row what `find_keys` says of its key; long texts are in `text`.
+text : (bytes,) uint8
+    Texts of `records`, or of `spans`.
+index : (2**k,) int64
+    The row at each place, with a part of its hash in the upper bits; -1: none. At least twice as many places
+    as rows.
+rows : (n,) int64
+    Rows; -1: none.
+n_rows : int
+    The number of rows.
+spans : (capacity, 3) int64
+    For each row: any value, where its text starts, and its length; below 0: no text.
+to : (bytes,) uint8
+    Texts, one after another; written.
 """
 
 from __future__ import annotations
@@ -52,12 +78,6 @@ def pack_keys(offsets: I32, data: U8, hashes: I64, keys: I64) -> None:
 
     Parameters
     ----------
-    offsets : (m + 1,) int32
-        Where each text starts in `data`.
-    data : (bytes,) uint8
-        Texts.
-    hashes : (m,) int64
-        A hash of each.
     keys : (m, 4) int64
         Written: for each key its hash, two words, and the length of the text.
     """
@@ -121,15 +141,6 @@ def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64
     keys : (m, 4) int64
         For each key its hash, its text (see `pack_keys`), and the length of the text. For a number: the
         number, 0, and the length `NUMBER`. `NULL`: it has no row.
-    data : (bytes,) uint8
-        Texts of `keys`.
-    records : (capacity, 4) int64
-        The same for each row; long texts are in `text`.
-    text : (bytes,) uint8
-        Texts of `records`.
-    index : (2**k,) int64
-        The row at each place, with a part of its hash in the upper bits; -1: none. At least twice as many
-        places as rows.
     rows : (m,) int64
         The row of each key, -1: none; written.
     """
@@ -145,20 +156,8 @@ def find_texts(
 
     Parameters
     ----------
-    offsets : (m + 1,) int32
-        Where each text starts in `data`.
-    data : (bytes,) uint8
-        Texts.
-    hashes : (m,) int64
-        A hash of each.
     room : (AHEAD, 4) int64
         Overwritten.
-    records : (capacity, 4) int64
-        See `find_keys`, as for `text` and `index`.
-    text : (bytes,) uint8
-        Texts of `records`.
-    index : (2**k,) int64
-        The row at each place.
     rows : (m,) int64
         The row of each key, -1: none; written.
     """
@@ -176,20 +175,12 @@ def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64,
     ----------
     keys : (m, 4) int64
         See `find_keys`. No key is NULL.
-    data : (bytes,) uint8
-        Texts of `keys`.
     records : (capacity, 4) int64
         Changed, as are `text`, `index` and `rows`; see `find_keys`.
-    text : (bytes,) uint8
-        Texts of `records`.
-    index : (2**k,) int64
-        The row at each place.
     ends : (2,) int64
         How many rows there are, and how much of `text` is used; changed.
     done : int
         The number of keys that are done.
-    rows : (m,) int64
-        The row of each key.
 
     Returns
     -------
@@ -228,10 +219,6 @@ def index_rows(records: I64, n_rows: int, index: I64) -> None:
 
     Parameters
     ----------
-    records : (capacity, 4) int64
-        See `find_keys`.
-    n_rows : int
-        The number of rows.
     index : (2**k,) int64
         All -1; written.
     """
@@ -249,16 +236,8 @@ def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None
 
     Parameters
     ----------
-    records : (capacity, 4) int64
-        See `find_keys`.
-    text : (bytes,) uint8
-        Long texts of `records`.
-    rows : (n,) int64
-        Rows.
     offsets : (n + 1,) int64
         Where each text is written, and where the last one ends.
-    to : (bytes,) uint8
-        Written.
     """
     for place in range(rows.shape[0]):
         row, target = rows[place], offsets[place]
@@ -407,8 +386,6 @@ def copy_cells(cells: I64, null: U8, rows: I64, to: I64, to_known: U8) -> None:
         The cell of each row.
     null : (capacity,) uint8
         1: NULL. Empty: no row has NULL.
-    rows : (n,) int64
-        Rows; -1: NULL.
     to : (n,) int64
         Written.
     to_known : (n,) uint8
@@ -431,10 +408,6 @@ def measure_texts(spans: I64, rows: I64, offsets: I64) -> None:
 
     Parameters
     ----------
-    spans : (capacity, 3) int64
-        For each row: any value, where its text starts, and its length; below 0: no text.
-    rows : (n,) int64
-        Rows; -1: none.
     offsets : (n + 1,) int64
         Written.
     """
@@ -452,16 +425,8 @@ def copy_texts(spans: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None:
 
     Parameters
     ----------
-    spans : (capacity, 3) int64
-        See `measure_texts`.
-    text : (bytes,) uint8
-        Texts of `spans`.
-    rows : (n,) int64
-        Rows; -1: none.
     offsets : (n + 1,) int64
         The offsets that `measure_texts` wrote.
-    to : (bytes,) uint8
-        Written.
     """
     for place in range(rows.shape[0]):
         target = offsets[place]

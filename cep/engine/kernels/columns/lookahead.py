@@ -42,10 +42,6 @@ def look_ahead(
     ----------
     bits : (words, n) int64
         Bits of the local predicates.
-    codes : (n,) int32
-        The number of each event's key.
-    times_us : (n,) int64
-        The time of each event, microseconds.
     readers : Readers
         The rules; their scans are advanced.
     horizon_us : int

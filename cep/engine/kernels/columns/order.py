@@ -41,8 +41,6 @@ def pack_bits(truths: U8, n_bits: int, bits: I64) -> None:
     ----------
     truths : (n_bits or more, n) uint8
         1: the predicate holds.
-    n_bits : int
-        The number of predicates.
     bits : (n,) int64
         Zeros; written.
     """
@@ -98,8 +96,6 @@ def gather(values: I64, rows: I64, to: I64) -> None:
 
     Parameters
     ----------
-    values : (n,) int64
-        The values.
     rows : (m,) int64
         Rows of `values`.
     to : (m,) int64
@@ -134,8 +130,6 @@ def count_keys(codes: I32, starts: I64) -> None:
 
     Parameters
     ----------
-    codes : (n,) int32
-        The number of each event's key.
     starts : (keys + 1,) int64
         Zeros; written: the events of key c take places ``starts[c]`` to ``starts[c + 1]``.
     """
@@ -151,8 +145,6 @@ def group_by_key(codes: I32, order: I64, starts: I64, grouped: I64) -> None:
 
     Parameters
     ----------
-    codes : (n,) int32
-        The number of each event's key.
     order : (n,) int64
         Rows of `codes`.
     starts : (keys + 1,) int64
@@ -172,14 +164,8 @@ def number_keys(values: I64, lowest: int, codes: I32, first_rows: I64, places: I
 
     Parameters
     ----------
-    values : (n,) int64
-        The values.
-    lowest : int
-        The lowest value.
     codes : (n,) int32
         The number of each value; written.
-    first_rows : (n,) int64
-        The first row of each number; written.
     places : (highest - lowest + 1,) int32
         -1 everywhere; overwritten.
 
@@ -235,10 +221,6 @@ def hash_texts(offsets: I32, data: U8, hashes: U64) -> None:
 
     Parameters
     ----------
-    offsets : (n + 1,) int32
-        Where each text starts in `data`.
-    data : (bytes,) uint8
-        UTF-8.
     hashes : (n,) uint64
         Written.
     """
@@ -268,14 +250,8 @@ def number_texts(offsets: I32, data: U8, codes: I32, first_rows: I64, index: I64
 
     Parameters
     ----------
-    offsets : (n + 1,) int32
-        Where each text starts in `data`.
-    data : (bytes,) uint8
-        UTF-8.
     codes : (n,) int32
         The number of each text; written.
-    first_rows : (n,) int64
-        The first row of each number; written.
     index : (2**k,) int64
         -1 everywhere, at least twice as long as there are rows; overwritten.
     hashes : (n,) uint64
@@ -378,10 +354,6 @@ def mark_same(codes: I32, time_us: I64, same: U8) -> int:
 
     Parameters
     ----------
-    codes : (n,) int32
-        The number of each event's key.
-    time_us : (n,) int64
-        The time of each event, microseconds.
     same : (n,) uint8
         1: the same as for the previous event; written.
 
@@ -399,19 +371,7 @@ def mark_same(codes: I32, time_us: I64, same: U8) -> int:
 
 @kernel
 def hash_bytes(offsets: I32, data: U8, valid: U8, seeds: U64) -> None:
-    """Mix every string of an Arrow array into `seeds` by FNV-1a (Fowler, Noll and Vo) over its bytes.
-
-    Parameters
-    ----------
-    offsets : (n + 1,) int32
-        Where each string starts in `data`.
-    data : (bytes,) uint8
-        UTF-8.
-    valid : (n,) uint8
-        0: NULL.
-    seeds : (n,) uint64
-        The hash of each row so far; overwritten.
-    """
+    """Mix every string of an Arrow array into `seeds` by FNV-1a (Fowler, Noll and Vo) over its bytes."""
     for row in range(seeds.shape[0]):
         value = _hash_text(data, offsets[row], offsets[row + 1]) if valid[row] else ZERO
         seeds[row] = mix(seeds[row] + GOLDEN) ^ value
@@ -425,10 +385,6 @@ def hash_values(values: I64, valid: U8, seeds: U64) -> None:
     ----------
     values : (n,) int64
         Doubles by their bits.
-    valid : (n,) uint8
-        0: NULL.
-    seeds : (n,) uint64
-        The hash of each row so far; overwritten.
     """
     for row in range(seeds.shape[0]):
         value = mix(np.uint64(values[row]) + GOLDEN) | ONE if valid[row] else ZERO

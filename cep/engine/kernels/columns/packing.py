@@ -38,12 +38,6 @@ def column_bounds(matrix: I64, first: int, order: I64, low: I64, high: I64) -> N
 
     Parameters
     ----------
-    matrix : (rows, first + columns) int64
-        The cells.
-    first : int
-        The first column.
-    order : (n,) int64
-        Rows of `matrix`.
     low, high : (columns,) int64
         The bounds; written.
     """
@@ -63,12 +57,8 @@ def column_divisor(matrix: I64, column: int, order: I64, low: int) -> int:
 
     Parameters
     ----------
-    matrix : (rows, columns) int64
-        The cells.
     column : int
         The index of the column, which has more than one value.
-    order : (n,) int64
-        Rows of `matrix`.
     low : int
         The lowest value.
     """
@@ -93,12 +83,6 @@ def column_digits(matrix: I64, column: int, order: I64, bounds: I64) -> int:
 
     Parameters
     ----------
-    matrix : (rows, columns) int64
-        The cells.
-    column : int
-        The index of the column.
-    order : (n,) int64
-        Rows of `matrix`.
     bounds : (2,) int64
         The lowest and the highest number, without the decimal point; written.
 
@@ -156,20 +140,8 @@ def pack_rows(
 
     Parameters
     ----------
-    matrix : (rows, first + columns) int64
-        The cells.
-    first : int
-        The first column.
-    order : (n,) int64
-        Rows of `matrix`.
-    low : (columns,) int64
-        The lowest value of each column.
     units : (columns,) int64
         The unit whose multiples the distances are; below 1: minus the number of decimals of doubles.
-    widths : (columns,) int64
-        Bytes of each distance.
-    distances : (BLOCK,) uint64
-        Room.
     planes : (n * sum of widths,) uint8
         Column by column and plane by plane; written.
     """
@@ -199,14 +171,8 @@ def unpack_rows(
         The bytes that `pack_rows` wrote.
     low, units : (columns,) int64
         The lowest value of each column, and its unit.
-    widths : (columns,) int64
-        Bytes of each distance.
-    distances : (BLOCK,) uint64
-        Room.
     matrix : (rows, first + columns) int64
         Zeros; written.
-    first : int
-        The first column.
     n : int
         The number of rows.
     """

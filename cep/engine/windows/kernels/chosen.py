@@ -27,12 +27,6 @@ def extreme_windows(
 
     Parameters
     ----------
-    ring : Ring
-        The window.
-    batch : KeyedBatch
-        The events.
-    frames : Frames
-        Their windows.
     queue : (2, entries) int64
         Room: entries, and their sort keys.
     function : int
@@ -41,8 +35,6 @@ def extreme_windows(
         By event, in order; written.
     known : (n,) uint8
         1: no NULL; written.
-    keys : (2,) int64
-        The first key and the one after the last.
     """
     is_double, is_max = ring.spec[at.IS_DOUBLE] != 0, function == at.MAX
     block = batch.starts[keys[0]]
@@ -79,10 +71,6 @@ def window_places(
 
     Parameters
     ----------
-    batch : KeyedBatch
-        The events.
-    frames : Frames
-        Their windows.
     function : int
         FIRST_VALUE, LAST_VALUE or LAG.
     n_back : int
@@ -91,8 +79,6 @@ def window_places(
         By event, in order; written.
     known : (n,) uint8
         1: no NULL; written.
-    keys : (2,) int64
-        The first key and the one after the last.
     """
     block = batch.starts[keys[0]]
     for place in range(block, batch.starts[keys[1]]):
@@ -165,12 +151,6 @@ def percentile_windows(  # noqa: C901, PLR0912 - what leaves, what comes, what i
 
     Parameters
     ----------
-    ring : Ring
-        The window.
-    batch : KeyedBatch
-        The events.
-    frames : Frames
-        Their windows.
     room : (N_ROOM, entries + 1) int64
         Overwritten.
     part : float
@@ -179,8 +159,6 @@ def percentile_windows(  # noqa: C901, PLR0912 - what leaves, what comes, what i
         Doubles by their bits, by event, in order; written.
     known : (n,) uint8
         1: no NULL; written.
-    keys : (2,) int64
-        The first key and the one after the last.
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     block = batch.starts[keys[0]]

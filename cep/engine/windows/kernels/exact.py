@@ -263,17 +263,7 @@ def scaled(value: float, exponent: int) -> float:
 
 @inlined
 def total(sums: Sums, low: int, high: int, scale: int) -> float:
-    """Return the sum in the chunks from `low` to `high` as a double.
-
-    Parameters
-    ----------
-    sums : Sums
-        The sums of a key.
-    low, high : int
-        The first and the last chunk of `sums.totals`.
-    scale : int
-        The exponent of their lowest bit.
-    """
+    """Return the sum in the chunks from `low` to `high` as a double."""
     above = carried(sums.totals, low, high, sums.digits)
     head, exponent = leading(sums.digits, low, high, above)
     return scaled(np.float64(head), exponent + scale)
@@ -332,10 +322,6 @@ def spread(sums: Sums, low: int, high: int, n: int) -> tuple[int, int]:
 
     Parameters
     ----------
-    sums : Sums
-        The sums of a key.
-    low, high : int
-        The first and the last chunk of `sums.totals`.
     n : int
         The number of values, at least 1.
     """

@@ -31,15 +31,7 @@ def sort_key(value: int, is_double: bool) -> int:
 
 @inlined
 def counts(reads: Reads, place: int) -> bool:
-    """Return whether the value of an event counts, and is known.
-
-    Parameters
-    ----------
-    reads : Reads
-        The columns that the window reads.
-    place : int
-        The event.
-    """
+    """Return whether the value of an event counts, and is known."""
     return (reads.counting.shape[0] == 0 or reads.counting[place] != 0) and (
         reads.known.shape[0] == 0 or reads.known[place] != 0
     )
@@ -87,10 +79,6 @@ def make_segment(ring: Ring, slot: int, n: int) -> int:
 
     Parameters
     ----------
-    ring : Ring
-        The state that earlier events left.
-    slot : int
-        The key.
     n : int
         The number of entries.
     """
@@ -108,10 +96,6 @@ def keep_entry(ring: Ring, frames: Frames, target: int, entry: int) -> int:
 
     Parameters
     ----------
-    ring : Ring
-        The state that earlier events left.
-    frames : Frames
-        The windows.
     target : int
         The place to write it.
     entry : int
@@ -187,12 +171,6 @@ def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> N
 
     Parameters
     ----------
-    ring : Ring
-        The state that earlier events left.
-    frames : Frames
-        The windows.
-    slot : int
-        The key.
     low, size : int
         The window of the key's last event, with this event.
     """
@@ -237,12 +215,6 @@ def frame_events(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
 
     Parameters
     ----------
-    ring : Ring
-        The state that earlier events left; there is room for all that is kept.
-    batch : KeyedBatch
-        The events.
-    reads : Reads
-        The columns that the window reads.
     frames : Frames
         Written.
     first_key, last_key : int

@@ -351,16 +351,10 @@ def pane_windows(
         The state that earlier events left; changed.
     batch : KeyedBatch
         The events. Their times are the starts of their panes.
-    reads : Reads
-        The columns that the window reads.
     sums : PaneSums
         Room.
     functions : (columns,) int64
         What each column is: COUNT, SUM, AVG, VARIANCE, STDDEV.
-    out : (columns, n) int64
-        By event, in order; written.
-    known : (columns, n) uint8
-        1: no NULL; written.
     keys : (2,) int64
         The key and its event to continue with. Written: where `ring` has no room to continue; the key after
         the last if everything is done.

@@ -225,10 +225,6 @@ def sum_by_prefixes(
         Room.
     functions : (columns,) int64
         What each column is: COUNT, SUM, AVG.
-    out : (columns, n) int64
-        By event, in order; written.
-    known : (columns, n) uint8
-        1: no NULL; written.
     prefixes : (m, 2) int64
         Room for two numbers for each entry and for one more; overwritten.
 
@@ -286,14 +282,8 @@ def spread_by_prefixes(
         The state that earlier events left: whole windows without NULL.
     batch : KeyedBatch
         The events of only the keys in `frames`.
-    frames : Frames
-        Their windows.
     functions : (columns,) int64
         What each column is: VARIANCE, STDDEV.
-    out : (columns, n) int64
-        By event, in order; written.
-    known : (columns, n) uint8
-        1: no NULL; written.
     prefixes : (m, 5) int64
         Room for the halves of a sum and three words of a sum of squares, for each entry and for one more;
         overwritten.

@@ -82,12 +82,6 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
 
     Parameters
     ----------
-    ring : Ring
-        The state that earlier events left; there is room for all that is kept.
-    batch : KeyedBatch
-        The events.
-    reads : Reads
-        The columns that the window reads.
     frames : Frames
         Room for the entries of a key; `own` has room for a mark for each.
     table : (n,) int64
@@ -96,8 +90,6 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
         By event, in order: the number of values, and whether the event's own value is one of them; written.
     known : (2, n) uint8
         1: no NULL; written.
-    keys : (2,) int64
-        The first key and the one after the last.
     """
     spec, words, values, is_latest = ring.spec, frames.words, frames.values, frames.own
     frame, is_previous = spec[at.FRAME], spec[at.PREVIOUS] != 0

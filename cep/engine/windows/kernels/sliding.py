@@ -275,16 +275,8 @@ def slide_windows(
     ----------
     ring : Ring
         The state that earlier events left: whole windows. Its keys have `SLIDING_WIDTH` columns.
-    batch : KeyedBatch
-        The events.
-    reads : Reads
-        The columns that the window reads.
     functions : (columns,) int64
         What each column is: COUNT, SUM, AVG.
-    out : (columns, n) int64
-        By event, in order; written.
-    known : (columns, n) uint8
-        1: no NULL; written.
     progress : (2,) int64
         The number of keys that are done; if there is no room for the next one, the number of entries it may
         need.
@@ -324,8 +316,6 @@ def slide_to(ring: Ring, bound: int) -> None:
     ----------
     ring : Ring
         Changed. Its keys have `SLIDING_WIDTH` columns.
-    bound : int
-        The least time that remains.
     """
     for slot in range(ring.keys.shape[0]):
         if slot + _AHEAD < ring.keys.shape[0]:

@@ -1,4 +1,12 @@
-"""The state that earlier events left: listed, compacted, trimmed; and the starts of tumbling windows."""
+"""The state that earlier events left: listed, compacted, trimmed; and the starts of tumbling windows.
+
+Parameters
+----------
+keys : (slots, KEY_WIDTH) int64
+    `Ring.keys`; changed where entries move.
+entries : (capacity, 2) int64
+    `Ring.entries`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +21,6 @@ def list_entries(keys: I64, order: I64) -> None:
 
     Parameters
     ----------
-    keys : (slots, KEY_WIDTH) int64
-        `Ring.keys`.
     order : (entries,) int64
         Rows of `Ring.entries`; written.
     """
@@ -32,10 +38,6 @@ def move_entries(keys: I64, entries: I64, to: I64) -> int:
 
     Parameters
     ----------
-    keys : (slots, KEY_WIDTH) int64
-        `Ring.keys`; changed.
-    entries : (capacity, 2) int64
-        `Ring.entries`.
     to : (capacity, 2) int64
         Written.
     """
@@ -51,17 +53,7 @@ def move_entries(keys: I64, entries: I64, to: I64) -> int:
 
 @kernel
 def trim_entries(keys: I64, entries: I64, bound: int) -> None:
-    """Drop the first entries of all keys, up to a time.
-
-    Parameters
-    ----------
-    keys : (slots, KEY_WIDTH) int64
-        `Ring.keys`; changed.
-    entries : (capacity, 2) int64
-        `Ring.entries`.
-    bound : int
-        The least time that remains.
-    """
+    """Drop the first entries of all keys, up to a time."""
     for slot in range(keys.shape[0]):
         while keys[slot, at.LENGTH] > 0 and entries[keys[slot, at.START], at.WORD] >> 1 < bound:
             keys[slot, at.START] += 1

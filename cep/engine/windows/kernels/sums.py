@@ -37,15 +37,7 @@ _FRACTION = (1 << 52) - 1
 
 @inlined
 def clear_sums(sums: Sums, low: int, high: int) -> None:
-    """Set sums to zero.
-
-    Parameters
-    ----------
-    sums : Sums
-        The sums of a key.
-    low, high : int
-        The first and the last chunk of `sums.totals`.
-    """
+    """Set sums to zero."""
     for chunk in range(low, high + 1):
         sums.totals[chunk] = 0
     for chunk in range(2 * low, 2 * high + 2):
@@ -62,8 +54,6 @@ def load_sums(ring: Ring, slot: int, sums: Sums) -> tuple[int, int, int]:
     ----------
     ring : Ring
         The state that earlier events left: sums.
-    slot : int
-        The key.
     sums : Sums
         Zeros; written.
     """
@@ -100,14 +90,8 @@ def store_sums(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -
     ----------
     ring : Ring
         Changed. After the last entry there is room for MOST_KEPT more.
-    slot : int
-        The key.
     sums : Sums
         The sums to keep.
-    n : int
-        The number of values.
-    low, high : int
-        The first and the last chunk; `high` is negative if the sum is 0.
     """
     n_entries = 0
     if n > 0:
@@ -141,14 +125,6 @@ def add_value(sums: Sums, value: int, is_double: bool, with_squares: bool, step:
 
     Parameters
     ----------
-    sums : Sums
-        The sums of a key.
-    value : int
-        The cell.
-    is_double : bool
-        Whether the cell has the bits of a double.
-    with_squares : bool
-        Whether sums of squares are needed.
     step : int
         1: it is added; -1: it is removed.
     """
@@ -171,17 +147,7 @@ def add_value(sums: Sums, value: int, is_double: bool, with_squares: bool, step:
 
 @inlined
 def sum_of(sums: Sums, low: int, high: int, scale: int) -> float:
-    """Return the sum as a double.
-
-    Parameters
-    ----------
-    sums : Sums
-        The sums of a key.
-    low, high : int
-        The first and the last chunk of `sums.totals`; `high` is negative if all are 0.
-    scale : int
-        The exponent of their lowest bit.
-    """
+    """Return the sum as a double."""
     nans, positive, negative = sums.special[0], sums.special[1], sums.special[2]
     if nans + positive + negative > 0:
         if nans > 0 or (positive > 0 and negative > 0):
@@ -239,14 +205,6 @@ def variance_of(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bo
 
     Parameters
     ----------
-    sums : Sums
-        The sums of a key.
-    low, high : int
-        The first and the last chunk of `sums.totals`; `high` is negative if all are 0.
-    scale : int
-        The exponent of their lowest bit.
-    n : int
-        The number of values.
     is_root : bool
         Whether to return the root.
     """
@@ -263,15 +221,7 @@ def variance_of(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bo
 
 @inlined
 def reads_double(functions: I64, is_double: bool) -> bool:
-    """Return whether some function needs the sum as a double.
-
-    Parameters
-    ----------
-    functions : (columns,) int64
-        What each column is.
-    is_double : bool
-        Whether the values are doubles.
-    """
+    """Return whether some function needs the sum as a double."""
     found = False
     for function in functions:
         found |= function == at.AVG or (is_double and function == at.SUM)
@@ -286,14 +236,8 @@ def write_results(results: Results, place: int, sums: Sums, n: int, low: int, hi
     ----------
     results : Results
         The columns; written at `place`.
-    place : int
-        The event.
     sums : Sums
         The sums of its window.
-    n : int
-        The number of values.
-    low, high : int
-        The first and the last chunk of `sums.totals`; `high` is negative if all are 0.
     """
     scale = SCALE if results.is_double else 0
     double_sum = _double_sum(sums, low, high, scale) if results.with_double and n > 0 else 0.0
@@ -324,14 +268,6 @@ def add_within(
 
     Parameters
     ----------
-    sums : Sums
-        The sums of a key.
-    value : int
-        The cell.
-    is_double : bool
-        Whether the cell has the bits of a double.
-    with_squares : bool
-        Whether sums of squares are needed.
     low, high : int
         The first and the last chunk so far.
     """
@@ -364,18 +300,10 @@ def sum_windows(
     ----------
     ring : Ring
         The state that earlier events left. If it keeps sums, they are written.
-    batch : KeyedBatch
-        The events.
-    frames : Frames
-        Their windows.
     sums : Sums
         Room.
     functions : (columns,) int64
         What each column is: COUNT, SUM, AVG, VARIANCE, STDDEV.
-    out : (columns, n) int64
-        By event, in order; written.
-    known : (columns, n) uint8
-        1: no NULL; written.
     keys : (3,) int64
         The first key in `frames`, the first one to compute, and the one after the last.
 
