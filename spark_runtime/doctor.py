@@ -38,8 +38,6 @@ class Finding:
         Such as ``source transactions (kafka)``.
     problem
         The error; None if there is none.
-    seconds
-        How long the check took.
     note
         A remark on a thing without a problem.
     """

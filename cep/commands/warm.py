@@ -42,10 +42,6 @@ def compile_engine(line: ProgressLine, quiet: bool, programs: Sequence[Program] 
 
     Parameters
     ----------
-    line
-        Shows the progress.
-    quiet
-        Whether to print nothing.
     programs
         Compile only what they need; None: everything.
     """
@@ -68,8 +64,6 @@ class CompilingLines:
 
     Parameters
     ----------
-    line
-        Where it is shown.
     clock
         Returns seconds, counted from any start.
     """

@@ -67,10 +67,6 @@ def compile_sources(
 
     Parameters
     ----------
-    sources
-        Files or texts of rules.
-    streams
-        The streams and tables that they may read.
     only
         Names of rules: these, and those whose matches they read; without names all.
 

@@ -15,8 +15,6 @@ def window_rule_lines(compiled: CompiledRule, kept: Callable[[Windowed], str]) -
 
     Parameters
     ----------
-    compiled
-        The rule.
     kept
         Returns what a key keeps for a value.
     """

@@ -29,8 +29,6 @@ class MatchStream(Stream):
 
     Parameters
     ----------
-    key
-        The key of the rule.
     held_us
         A match may be found up to this many microseconds of event time after its end.
     meaning

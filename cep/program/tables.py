@@ -32,8 +32,6 @@ class JoinedTable:
 
     Parameters
     ----------
-    table
-        Its declaration.
     key
         Its key columns, in the order of `key_columns`.
     key_columns
@@ -69,17 +67,11 @@ class JoinedColumn:
 
     Parameters
     ----------
-    name
-        The name of the column.
-    type
-        Its type.
     table
         Index in `Joins.tables`.
     keys
         Columns of a prepared batch, or joined columns that precede this one: the key of the version, in
         the order of `JoinedTable.key`. If one of them is NULL, so is the column.
-    column
-        The column of the table.
     is_before
         Whether the version is the one that was valid directly before the time of the event.
     """

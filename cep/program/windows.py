@@ -23,20 +23,12 @@ class WindowColumn:
 
     Parameters
     ----------
-    name
-        The name of the column.
-    type
-        Its type.
-    function
-        The function.
     argument
         Column of a prepared batch; None: ``COUNT(*)``.
     argument_type
         The type of `argument`.
     parameter
         The second argument of the function, if it has one.
-    window
-        The window.
     within
         Word and bit of the predicate of the events that windows see; None: all events of the key. Only these
         events form a session or count for EVENTS.

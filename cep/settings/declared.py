@@ -270,14 +270,10 @@ class Declared(Generic[T]):
 
     Parameters
     ----------
-    declaration
-        The settings.
     made
         Returns the spec, or None. Without `made`, the declared settings are the spec.
     package, extra
         The package that the format needs, and the extra that installs it.
-    kinds
-        The kinds of output that a sink takes.
     given
         Fields of the declaration that are not settings.
     """

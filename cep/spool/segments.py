@@ -54,8 +54,6 @@ class ReceivedBatch:
 
     Parameters
     ----------
-    values
-        The value of each message.
     received_us
         int64[n]: when each was received, microseconds since 1970.
     columns

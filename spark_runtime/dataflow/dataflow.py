@@ -54,12 +54,8 @@ class Dataflow:
 
     Parameters
     ----------
-    rules
-        The rules.
     n_groups
         Number of key groups, and of shuffle partitions. It is fixed for the life of a checkpoint.
-    delivery
-        Where the operator's output goes.
     has_watermark
         Whether the events of all streams already have a watermark. Spark does not accept a second one.
     by_own_events

@@ -54,8 +54,6 @@ class MessageFrame:
 
     Parameters
     ----------
-    column
-        The column with the values.
     columns
         Column of the DataFrame -> column of the stream that it is.
     """

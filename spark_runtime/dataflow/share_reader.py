@@ -30,8 +30,6 @@ class ShareReader:
 
     Parameters
     ----------
-    sources
-        The source of each stream.
     batch
         The shares of a batch; None in a stream, in which each micro-batch has a plan.
     """

@@ -36,8 +36,6 @@ class Waits:
 
         Parameters
         ----------
-        reached_us
-            The watermark that was reached.
         by_clock_us
             The watermark to which the wall clock moves it now; None if it does not.
         """

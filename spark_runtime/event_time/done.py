@@ -20,16 +20,6 @@ class Done:
     ----------
     batch
         Its number; -1 if there was none.
-    reached
-        The event time reached.
-    offsets
-        By stream, the offset of its source.
-    ended
-        Whether the input is complete.
-    partitions
-        The progress of each source partition.
-    waiting
-        The events that wait for the watermark.
     waits
         None in a pipeline without `end_waits_after`.
     """

@@ -34,8 +34,6 @@ class Partition:
 
     Parameters
     ----------
-    stream
-        The stream to whose source it belongs.
     latest_us
         Its latest event time that was read, microseconds since 1970; None: no event was read yet.
     place

@@ -16,12 +16,8 @@ class Pauses:
 
     Parameters
     ----------
-    kinds
-        The streams of the run.
     limit
         How many events may wait, and what happens if more do.
-    n_tasks
-        Number of tasks that run in parallel.
     """
 
     def __init__(self, kinds: StreamKinds, limit: WaitingLimit, n_tasks: int) -> None:

@@ -21,8 +21,6 @@ class Reporting:
 
         Parameters
         ----------
-        before, done
-            The progress before it, and after it.
         told_us
             The watermark that Spark was given.
         clock_us

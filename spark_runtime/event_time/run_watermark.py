@@ -35,10 +35,6 @@ class RunWatermark:
     ----------
     rule
         How the watermark follows from the source partitions.
-    pauses
-        Which partitions are paused.
-    done
-        The progress before the run.
     start_us
         A time before all event times, microseconds since 1970.
     clock

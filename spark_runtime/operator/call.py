@@ -106,10 +106,6 @@ class Call:
 
     Parameters
     ----------
-    chain
-        The matchers of the key group.
-    delivery
-        Where the output goes.
     by_own_events
         Whether the latest event determines the event time.
     is_first

@@ -26,8 +26,6 @@ class Late:
 
     Parameters
     ----------
-    rules
-        The rules.
     gets_whole
         Whether late events are an output, so that they also come whole.
     is_first

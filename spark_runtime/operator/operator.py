@@ -44,8 +44,6 @@ class KeyGroups:
     n_groups
         Number of key groups. It is written into the state, because another number would send keys to other
         states.
-    delivery
-        Where the output goes.
     by_own_events
         Whether the latest event of a group determines its event time.
     tables

@@ -105,10 +105,6 @@ class Delivering:
 
     Parameters
     ----------
-    sinks
-        The sinks, in their order.
-    flow
-        The plan that computes the rows.
     notes
         Records which sinks contain the micro-batch.
     """
@@ -128,8 +124,6 @@ class Delivering:
             The operator's output (`OUTPUT_SCHEMA`); each action computes it again.
         number, plan
             The number and the plan's identity of the micro-batch.
-        count
-            Sums the counts of the operator's calls.
         """
         batch = MicroBatch(self.flow.delivery.run, number, plan)
         has_it = self.notes.names(number)

@@ -27,8 +27,6 @@ class History:
 
     Parameters
     ----------
-    checkpoint
-        The checkpoint.
     sinks
         All sinks, after their `check`.
     done

@@ -32,8 +32,6 @@ class Inputs:
 
     Parameters
     ----------
-    sources
-        The source of each stream.
     by_spark
         The streams whose sources only Spark can read.
     at_once

@@ -39,12 +39,8 @@ class MicroBatches:
 
     Parameters
     ----------
-    checkpoint
-        Stores the plans.
     sources
         By stream, the sources that we read.
-    n_tasks
-        Number of tasks that read in parallel.
     rule
         How the watermark follows from the source partitions.
     done
@@ -66,8 +62,6 @@ class MicroBatches:
     ends_waits
         Whether the pipeline has `end_waits_after`, so that waits are recorded. Only a continuous stream has
         the time in its `rule`.
-    tables
-        The static tables.
     """
 
     checkpoint: Checkpoint

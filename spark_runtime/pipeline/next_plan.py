@@ -27,10 +27,6 @@ class NextPlan:
 
     Parameters
     ----------
-    inputs
-        The sources that we read.
-    watermark
-        The watermark of the run.
     reporting
         Whether key groups have something to report.
     n_tasks, interval_s, finishes

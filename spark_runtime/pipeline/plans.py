@@ -14,8 +14,6 @@ class Plans:
 
     Parameters
     ----------
-    checkpoint
-        Stores the plans.
     tables
         The static tables; each micro-batch uses one content of each.
     done

@@ -71,10 +71,6 @@ class PipelineRun:
     ----------
     errors
         Where progress and warnings go.
-    is_quiet
-        Whether no progress is shown.
-    console
-        Where sinks may print.
     warming
         Compiles the engine in the workers.
     """

@@ -34,8 +34,6 @@ class Java:
 
     Parameters
     ----------
-    command
-        The program.
     is_usual
         Whether Spark finds it and can start it without help.
     """

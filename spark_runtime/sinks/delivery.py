@@ -27,8 +27,6 @@ class Delivery:
         Kinds of output that are returned as rows; counts always are.
     run
         With a number, it names a micro-batch of a stream; None in a batch.
-    file_mode
-        The mode of the files that sinks create.
     """
 
     sinks: tuple[WorkerSink, ...] = ()

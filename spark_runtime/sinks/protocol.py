@@ -64,8 +64,6 @@ class Mark:
     ----------
     place
         The sink, for messages: "table `alerts`".
-    number
-        The number of the micro-batch.
     plan
         `MicroBatch.plan`; empty if the sink does not know it.
     is_continued
@@ -208,10 +206,6 @@ class Collected:
 
     Parameters
     ----------
-    n_rows
-        The number of rows.
-    rows
-        The rows.
     typed
         Converts the texts of late events to a table.
     """

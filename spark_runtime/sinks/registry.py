@@ -29,8 +29,6 @@ class SinkContext:
 
     Parameters
     ----------
-    rules
-        The rules.
     is_local
         Whether the workers are on this machine and reach its disks.
     console

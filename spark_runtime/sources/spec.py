@@ -19,8 +19,6 @@ class SourceContext:
 
     Parameters
     ----------
-    stream
-        The stream of its events.
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     is_stream

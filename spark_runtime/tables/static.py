@@ -76,8 +76,6 @@ class StaticTables:
 
     Parameters
     ----------
-    sources
-        The files of each table.
     files
         The checkpoint of a stream; None in a batch.
     folder

@@ -41,8 +41,6 @@ class Packer:
     ----------
     rules
         The rules; the number of a program in a parcel is its index in `rules.programs`.
-    labels
-        The labels of the key groups.
     kinds
         Kinds of output, except matches, that a sink accepts. Output of other kinds is only counted.
     gathers

@@ -48,8 +48,6 @@ class Plan:
         At most one for each task.
     offsets
         By stream, the offset of its source after the shares are read.
-    reached
-        The event time reached before the micro-batch.
     ends
         Whether the input is complete after the micro-batch.
     cap_us

@@ -182,8 +182,6 @@ def server_options(
 
     Parameters
     ----------
-    noun
-        The word for the server.
     port, user, password
         The defaults of the options.
     """

@@ -25,15 +25,7 @@ class Known:
 
 
 class MatchStreams:
-    """The rules that are analyzed together, and the matches of those that are already typed.
-
-    Parameters
-    ----------
-    rules
-        All rules, in the order of the text.
-    streams
-        The declared streams.
-    """
+    """The rules that are analyzed together, and the matches of those that are already typed."""
 
     def __init__(self, rules: Sequence[ast.Rule], streams: Mapping[str, Stream]) -> None:
         self.streams = streams

@@ -25,8 +25,6 @@ class Presence:
 
     Parameters
     ----------
-    is_there
-        Whether there is a row.
     shown
         Table -> what else must hold for the row to have the columns of this table's row.
     """

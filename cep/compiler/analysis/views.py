@@ -115,16 +115,8 @@ def typed_view(
 
     Parameters
     ----------
-    rule
-        The view.
-    partitioning
-        Its table and key.
-    streams
-        The declared streams and tables.
     columns
         Names that no column of the view may have.
-    report
-        Takes problems.
     """
     if not partitioning.streams:
         return None

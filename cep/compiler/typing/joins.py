@@ -17,8 +17,6 @@ class RuleJoin:
 
     Parameters
     ----------
-    table
-        The table.
     keys
         The columns of an event that are the key of a version, in the order of the table's key. In a view they
         may be columns of another table.

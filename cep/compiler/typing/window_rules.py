@@ -32,12 +32,6 @@ class WindowRuleInference(Inference):
     ----------
     scope
         Has no variables.
-    report
-        Takes problems.
-    streams
-        Those of FROM, by name.
-    window
-        The window of the rule.
     where
         Which events count; None: all.
     """

@@ -36,8 +36,6 @@ class Chain:
 
     Parameters
     ----------
-    rules
-        The rules.
     tables
         The rows of static tables, by name.
     matchers

@@ -33,10 +33,6 @@ class FedMatchers:
 
     Parameters
     ----------
-    programs
-        The programs; `chains` says which reads which.
-    matchers
-        A matcher for each program.
     stage
         Only the programs of this stage (`Chains.stages`) run; None: all of them.
     forward

@@ -39,8 +39,6 @@ class LinkedPrograms:
     ----------
     programs
         Each program after those whose matches it reads.
-    tables
-        The rows of their static tables, by name.
     """
 
     programs: tuple[Program, ...]

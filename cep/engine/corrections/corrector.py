@@ -63,8 +63,6 @@ class Corrector:
 
     Parameters
     ----------
-    program
-        The compiled rules.
     corrections
         How late an event may arrive, and how much is retained.
     tables

@@ -30,8 +30,6 @@ class RetainedTable:
 
     Parameters
     ----------
-    n_rows
-        Number of rows.
     table, data
         One of the two.
     """

@@ -46,8 +46,6 @@ def changed_ids(old: pa.Table, new: pa.Table, of_old: I64, of_new: I64, n_ids: i
         Rows of matches; `old` may have more columns.
     of_old, of_new : (n,) int64
         The number of the id of each row.
-    n_ids
-        The number of ids.
     """
     n_old, n_new = (np.bincount(of, minlength=n_ids) for of in (of_old, of_new))
     as_many = n_old == n_new

@@ -34,8 +34,6 @@ class KeySlots:
 
     Parameters
     ----------
-    names
-        The columns of a key.
     columns
         (n,) The columns of the initially known keys, by slot.
     """
@@ -54,8 +52,6 @@ class KeySlots:
 
         Parameters
         ----------
-        table
-            Events.
         of_batch
             (m,) Their distinct keys (`key_values`).
         first_rows : (m,) int64

@@ -195,8 +195,6 @@ class Matcher:
 
     Parameters
     ----------
-    program
-        The compiled rules.
     tables
         Joined tables whose versions do not come with the events, by name: the static tables.
     """

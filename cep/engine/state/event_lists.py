@@ -36,8 +36,6 @@ class Nodes:
     ----------
     rule
         Says which registers of a run lead to nodes, and how many nodes a take adds.
-    stored
-        The initial nodes.
     """
 
     def __init__(self, rule: RuleProgram, stored: I64 | None = None) -> None:

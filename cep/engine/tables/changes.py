@@ -26,13 +26,7 @@ from cep.program.views import CHANGE_US
 
 
 class Changes:
-    """Computes the changes of a program of views.
-
-    Parameters
-    ----------
-    program
-        The views.
-    """
+    """Computes the changes of a program of views."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

@@ -47,8 +47,6 @@ class GivenTable:
 
     Parameters
     ----------
-    table
-        The table.
     rows
         Its versions from a reader (the columns of the table in the types of `ARROW_TYPES`), in order of
         arrival. Those of a static table are always valid.
@@ -280,8 +278,6 @@ class Tables:
 
     Parameters
     ----------
-    program
-        The compiled rules.
     given
         Tables whose versions come from elsewhere, by name: all static tables, and others that are not kept
         here.

@@ -81,8 +81,6 @@ class Versions:
 
     Parameters
     ----------
-    keys
-        (n,) The key of each.
     numbers : (n,) int64
         The number of each key.
     times_us : (n,) int64
@@ -91,8 +89,6 @@ class Versions:
         Whether the row is deleted from then on.
     values
         (n rows) The columns that rules read, by their names in the table.
-    has_one_each
-        Whether there is one version of each key.
     """
 
     keys: pa.Array

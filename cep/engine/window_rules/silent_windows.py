@@ -167,8 +167,6 @@ class SilentWindows:
         ----------
         slots : (k,) int64
             The keys.
-        n_slots
-            The number of all slots.
         codes, start_us : (e,) int64
             Windows with events: the place of their key in `slots`, and their starts.
 

@@ -69,8 +69,6 @@ class Due:
     ----------
     table
         Prepared events; None: there are none.
-    order
-        Their order.
     slots : (keys of `order`,) int32
         The slot of each key.
     """
@@ -113,8 +111,6 @@ class WindowRules:
 
     Parameters
     ----------
-    program
-        The compiled rules.
     given
         See `Tables`.
     """
@@ -172,10 +168,6 @@ class WindowRules:
         ----------
         due
             The events in between. They get the columns of tables.
-        n_slots
-            The number of slots.
-        before_us, watermark_us
-            Microseconds since 1970.
         found
             Receives the rows of a rule, for each key in the order of their ends.
         """

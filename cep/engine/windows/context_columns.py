@@ -37,8 +37,6 @@ class Context:
 
     Parameters
     ----------
-    program
-        The compiled rules.
     given
         See `Tables`.
     """
@@ -65,8 +63,6 @@ class Context:
             The events in order; rows that are not in it get any value.
         slots : (keys of `order`,) int32
             The slot of each key.
-        n_slots
-            The number of slots.
         cells
             The cells of the columns of `table`; those of windows are added.
         """

@@ -132,8 +132,6 @@ class OrderedTable:
     ----------
     rows : (n,) int64
         The row of each event.
-    n_rows
-        Rows of the table.
     cells, bits
         As for `Windows.compute`.
     """
@@ -282,10 +280,6 @@ class WindowRing:
         ----------
         batch
             The events in order. There is a slot for each of its keys.
-        table
-            Their columns.
-        room
-            Scratch memory.
         """
         reads = self._reads(table)
         if self.window.frame is Frame.TUMBLING and not self._is_given:

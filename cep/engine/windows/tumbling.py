@@ -35,8 +35,6 @@ def window_begins(window: Window, time_us: I64) -> I64:
 
     Parameters
     ----------
-    window
-        A tumbling window.
     time_us : (n,) int64
         The times, preferably in ascending order.
     """
@@ -60,8 +58,6 @@ def window_ends(window: Window, begins_us: I64) -> I64:
 
     Parameters
     ----------
-    window
-        A tumbling window.
     begins_us : (n,) int64
         Starts of windows, as `window_begins` returns them.
     """

@@ -62,8 +62,6 @@ class Windows:
             The events in order, with times after those of earlier batches.
         slots : (keys of `order`,) int32
             The slot of each key.
-        n_slots
-            The number of slots.
         n_rows
             The number of rows of the table; `order` has all or some of them.
         cells

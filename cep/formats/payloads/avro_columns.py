@@ -72,8 +72,6 @@ def read_columns(
 
     Parameters
     ----------
-    records
-        The messages.
     wanted
         The places of the fields that are wanted. True: an array, a map or a record is wanted as a whole.
 

@@ -81,8 +81,6 @@ def events_of(
         By column. A column that does not exist is NULL.
     refused
         The messages that are not events, by index, with their reasons. Their values in `found` do not count.
-    records
-        The messages.
     """
     n = len(records)
     problems = dict(refused)

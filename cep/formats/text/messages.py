@@ -35,8 +35,6 @@ class Messages:
     ----------
     origin
         What dead letters name as their source: ``orders[3]``.
-    values
-        The value of each message.
     positions
         int64[n], ascending: the offset of each message.
     columns
@@ -55,10 +53,6 @@ class MessageReader:
 
     Parameters
     ----------
-    stream
-        The stream of the events.
-    value_format
-        The format of the values.
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     columns

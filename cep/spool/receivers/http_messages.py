@@ -32,8 +32,6 @@ class RequestError(Exception):
 
     Parameters
     ----------
-    status
-        The status of the answer.
     closes
         Whether the connection must be closed, because the start of the next request is unknown.
     """

@@ -16,8 +16,6 @@ class ServerSettings:
 
     Parameters
     ----------
-    tls
-        Whether the connection uses TLS.
     ca_file
         A PEM file of trusted authorities; "": those of the system.
     """

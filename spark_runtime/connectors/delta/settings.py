@@ -20,8 +20,6 @@ class DeltaSpec:
     ----------
     path
         Its folder, or its address in an object store.
-    partition_by
-        The columns by which its files are partitioned.
     options
         The options of the object store, by name. In values, `${NAME}` is an environment variable.
     """

@@ -28,14 +28,8 @@ class DeltaSink:
 
     Parameters
     ----------
-    output
-        The output that it gets.
-    path
-        Where the table is.
     partition_by
         The columns by which its files are partitioned; it may be empty if the table exists.
-    options
-        The options of the object store.
     """
 
     output: Output

@@ -255,8 +255,6 @@ def require_topics(
     ----------
     options
         The options of the connector, with secrets filled in.
-    topics
-        The names of the topics.
     pattern
         A regular expression of names, in place of `topics`.
 

@@ -99,8 +99,6 @@ class Client:
     ----------
     kind
         `confluent_kafka.Consumer` or `Producer`.
-    connection
-        The cluster.
     ours
         Settings of librdkafka.
 

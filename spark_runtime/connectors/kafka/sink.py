@@ -35,12 +35,6 @@ class TopicSink:
 
     Parameters
     ----------
-    output
-        The output that it gets.
-    connection
-        The cluster.
-    topic
-        The topic.
     key
         The columns that form the key of a message. Several are a JSON array.
     has_tombstones

@@ -48,13 +48,7 @@ OPTIONS_OF_SPARK = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class KafkaOfSparkSpec:
-    """Topics that Spark reads, and their settings; see `SourceSpec`.
-
-    Parameters
-    ----------
-    read
-        The settings that all sources of messages share.
-    """
+    """Topics that Spark reads, and their settings; see `SourceSpec`."""
 
     connection: Connection
     topics: tuple[str, ...]

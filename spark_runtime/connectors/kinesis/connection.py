@@ -60,13 +60,7 @@ class KinesisConnection:
 
 
 class Calls:
-    """Calls the methods of a service.
-
-    Parameters
-    ----------
-    sleep
-        Waits for some seconds.
-    """
+    """Calls the methods of a service."""
 
     def __init__(self, connection: KinesisConnection, sleep: Callable[[float], None] = time.sleep) -> None:
         import boto3

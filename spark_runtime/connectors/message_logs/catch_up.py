@@ -37,8 +37,6 @@ def shares_by_time(backlogs: Mapping[P, Backlog], most: int) -> dict[P, int]:
 
     Parameters
     ----------
-    backlogs
-        By partition.
     most
         At least 1.
     """

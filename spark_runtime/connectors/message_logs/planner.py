@@ -50,8 +50,6 @@ class MessagePlanner:
 
     Parameters
     ----------
-    reading
-        The settings for reading the log.
     clock
         Returns seconds since a fixed moment.
     """

@@ -28,12 +28,6 @@ class MessageReading:
 
     Parameters
     ----------
-    log
-        The log of the messages.
-    begin
-        Where a stream starts.
-    value_format
-        The format of the values.
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     columns

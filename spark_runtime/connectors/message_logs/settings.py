@@ -187,8 +187,6 @@ class MessageSettings:
             How `from` names partitions; None: positions cannot be given.
         has_headers
             Whether each header may be a column even without ``headers``.
-        tombstones
-            How messages without a value are handled.
         """
         with_columns = self.value if isinstance(self.value, FormatWithColumns) else None
         words = _words(metadata, with_columns, has_headers=has_headers or "headers" in metadata)

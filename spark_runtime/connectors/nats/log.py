@@ -64,8 +64,6 @@ class NatsLog:
     ----------
     servers
         ``host:port``, or addresses with a scheme.
-    streams
-        The streams.
     subjects
         Filters of subjects. Each is a partition; without filters, a stream is one partition.
     options

@@ -167,8 +167,6 @@ class Decoder:
     ----------
     start, end
         LSNs: the range contains the transactions committed at or after `start` and before `end`.
-    tables
-        The requested tables.
     oids
         Their object identifiers.
     after, before

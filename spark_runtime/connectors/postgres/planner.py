@@ -42,8 +42,6 @@ class PostgresPlanner:
 
     Parameters
     ----------
-    reading
-        The settings for reading the tables.
     clock
         Returns seconds since a fixed moment.
     """

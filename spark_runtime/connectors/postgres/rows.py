@@ -64,8 +64,6 @@ class Rows:
         The values by column of the stream, those of the row before a change included.
     known
         The metadata (`METADATA`), by name: texts, numbers, or microseconds since 1970.
-    problems
-        The reasons why rows are not events.
     """
 
     sources: pa.Array

@@ -32,17 +32,7 @@ _NO_INDEX, _LOCKED, _CANCELLED = "42P10", "55P03", "57014"
 
 @dataclass(slots=True)
 class PostgresSink:
-    """A table; see `TableSink`.
-
-    Parameters
-    ----------
-    output
-        The output that it gets.
-    connection
-        The server.
-    target
-        The table.
-    """
+    """A table; see `TableSink`."""
 
     output: Output
     connection: Connection

@@ -45,12 +45,8 @@ class PostgresSpec:
 
     Parameters
     ----------
-    connection
-        The server.
     schema
         The schema of the table; empty: the first schema of the user's search path.
-    table
-        Its name.
     is_current
         Whether the table is kept current: a withdrawn row is removed. Otherwise rows are only added.
     """

@@ -82,12 +82,6 @@ class Target:
     ----------
     schema
         Its schema; empty: the first one of the search path.
-    name
-        Its name.
-    output
-        The output that it gets.
-    is_current
-        Whether withdrawn rows are removed.
     """
 
     schema: str

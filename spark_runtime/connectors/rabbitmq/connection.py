@@ -27,8 +27,6 @@ class Address:
 
     Parameters
     ----------
-    host, port
-        Its address.
     user, password
         The credentials. In them, `${NAME}` is an environment variable.
     virtual_host

@@ -64,8 +64,6 @@ class RabbitLog:
     ----------
     servers
         ``host:port``, or hosts.
-    streams
-        The streams.
     options
         User, password, TLS files.
     """

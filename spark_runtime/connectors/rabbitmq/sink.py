@@ -21,10 +21,6 @@ class RabbitSink:
 
     Parameters
     ----------
-    output
-        The output that it gets.
-    address
-        The broker.
     exchange, routing_key
         The destination; without an exchange, the key is the name of a queue.
     """

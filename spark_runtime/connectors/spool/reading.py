@@ -51,8 +51,6 @@ class SpoolReading:
     ----------
     begin
         Where a stream starts: `EARLIEST` or `LATEST`.
-    value_format
-        The format of the values.
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     columns

@@ -25,14 +25,10 @@ class Endpoint:
     ----------
     url
         The URL. In it and in the values of headers, `${NAME}` is an environment variable.
-    headers
-        Name and value of headers.
     timeout_s
         Seconds that the server may take to accept a connection, and to answer a request.
     ca_file
         The trusted certificates; empty: those of the system.
-    is_verified
-        Whether the server's certificate is verified.
     other_texts
         Other texts that contain variables; no message shows their values.
     """

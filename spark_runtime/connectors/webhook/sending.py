@@ -55,18 +55,8 @@ class Sending:
 
     Parameters
     ----------
-    endpoint
-        The address.
-    body
-        Makes the body of a request.
-    n_together
-        Maximum number of messages in a request.
-    n_parallel
-        Maximum number of requests at a time.
     retry_s
         Seconds for which a request is repeated before the run ends.
-    clock
-        The clock.
     """
 
     endpoint: Endpoint

@@ -137,14 +137,10 @@ class WebhookSpec:
 
     Parameters
     ----------
-    endpoint
-        The address.
     body
         ``json`` or ``bulk``.
     together
         Maximum number of rows in a request; None: one, and the body is not an array.
-    parallel
-        Maximum number of requests at a time.
     retry_s
         Seconds for which a request is repeated.
     refused

@@ -27,10 +27,6 @@ class WebhookSink:
 
     Parameters
     ----------
-    output
-        The output that it gets.
-    sending
-        Sends the rows.
     refused_path
         The folder of permanently refused rows; empty: such a row ends the run.
     """
