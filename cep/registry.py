@@ -57,10 +57,7 @@ class Registry(Generic[T]):
     def plugged_in(self) -> tuple[str, ...]:
         """The names that other packages register, in alphabetical order.
 
-        Raises
-        ------
-        SetupError
-            Two packages register one name.
+        Raises SetupError: two packages register one name.
         """
         return tuple(sorted(self._entry_points))
 
@@ -72,12 +69,7 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the object with this name.
 
-        Raises
-        ------
-        InputError
-            No object has this name.
-        SetupError
-            It cannot be loaded.
+        Raises InputError: no object has this name. Raises SetupError: it cannot be loaded.
         """
         if name not in self._loaded:
             found = self._built_in.get(name) or self._entry_points.get(name)

@@ -73,10 +73,7 @@ class Corrections:
     def of_text(cls, text: str) -> Corrections | None:
         """Return the bound in ``correct within 1 hour``; None if `text` has another form.
 
-        Raises
-        ------
-        InputError
-            No duration above 0 follows.
+        Raises InputError: no duration above 0 follows.
         """
         words = text.split(maxsplit=2)
         if words[:2] != ["correct", "within"]:
@@ -181,10 +178,7 @@ class RuleSet:
     def with_corrections(self, corrections: Corrections | None) -> RuleSet:
         """Return the rules with corrections.
 
-        Raises
-        ------
-        InputError
-            The bound is not a duration, or the rules have a column that corrections need.
+        Raises InputError: the bound is not a duration, or the rules have a column that corrections need.
         """
         if corrections is None:
             return replace(self, corrections=None)
@@ -217,10 +211,7 @@ class RuleSet:
     def telling_end(self) -> RuleSet:
         """Return the rules with the column `ENDED_BY`.
 
-        Raises
-        ------
-        InputError
-            The rules have a column of this name.
+        Raises InputError: the rules have a column of this name.
         """
         for rule in self.rules:
             if ENDED_BY in dict(rule.measures):
@@ -240,13 +231,7 @@ class RuleSet:
         return replace(self, tells_end=True)
 
     def only_stream(self) -> Stream:
-        """Return the one stream that all rules read.
-
-        Raises
-        ------
-        InputError
-            The rules read several streams.
-        """
+        """Return the one stream that all rules read. Raises InputError: the rules read several streams."""
         if len(self.inputs) != 1:
             names = ", ".join(self.inputs)
             inputs = "streams and tables" if self.tables else "streams"
@@ -333,10 +318,7 @@ class RuleSet:
     def match_schema(self) -> pa.Schema:
         """The columns of the matches of all rules: rule, keys, id, start, end, measures.
 
-        Raises
-        ------
-        InputError
-            The rules give a column different types.
+        Raises InputError: the rules give a column different types.
         """
         fields = {item.name: item for item in self.programs[0].match_schema}
         for program in self.programs[1:]:

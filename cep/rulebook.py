@@ -120,10 +120,7 @@ def compile_texts(sources: Sequence[Source], streams: Streams, only: str | Seque
     """Return the rules in `sources`, compiled: all, or those named in `only` and those whose matches they
     read.
 
-    Raises
-    ------
-    RuleError
-        With every problem of all sources, or with every name that no rule has (E0897).
+    Raises RuleError with every problem of all sources, or with every name that no rule has (E0897).
     """
     names = [only] if isinstance(only, str) else list(only)
     known = {rule.name.text for source in sources for rule in read_rules(source)[0]} if names else set()

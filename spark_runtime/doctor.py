@@ -57,10 +57,7 @@ def examine_machine() -> Iterator[Finding]:
 def examine_pipeline(path: str | Path) -> Iterator[Finding]:
     """Check a pipeline file, its checkpoint, its sources and its sinks; yield the findings.
 
-    Raises
-    ------
-    RuleError
-        The file, its rules or its streams are wrong; the error lists every problem.
+    Raises RuleError: the file, its rules or its streams are wrong; the error lists every problem.
     """
     pipeline = load_pipeline(path)
     n_rules = len(pipeline.rules.rules)

@@ -65,15 +65,12 @@ def compile_sources(
 ) -> Compiled:
     """Return all rules in `sources`, compiled.
 
+    Raises RuleError with every problem of all sources, if one of them is an error.
+
     Parameters
     ----------
     only
         Names of rules: these, and those whose matches they read; without names all.
-
-    Raises
-    ------
-    RuleError
-        With every problem of all sources, if one of them is an error.
     """
     trees, syntax = _parse(sources)
     trees = _only(trees, only) if only else trees
@@ -106,10 +103,7 @@ def compile_rules(
 ) -> tuple[Program, ...]:
     """Return the programs of `rules`, which `check_sources` returned; see `lower`.
 
-    Raises
-    ------
-    RuleError
-        With a problem for every rule that does not fit into a program.
+    Raises RuleError with a problem for every rule that does not fit into a program.
     """
     built, too_large = build(rules)
     programs, too_much = lower(built, streams, optimize=optimize)

@@ -79,10 +79,7 @@ class RecordReader(Protocol):
             None: more records are needed, and the method is called again with more. With `is_last` it must
             return a number.
 
-        Raises
-        ------
-        InputError
-            The whole file does not have this format, or does not belong to the stream.
+        Raises InputError: the whole file does not have this format, or does not belong to the stream.
         """
 
     def decode(self, records: Sequence[bytes], *, is_last: bool) -> Decoded:
@@ -172,18 +169,15 @@ class FileFormat(Protocol):
     def read(self, file: str, stream: Stream, *, in_worker: bool) -> Iterator[Piece]:
         """Yield the rows of a nonempty file, in bounded pieces with positions from 1.
 
+        Raises InputError: the file cannot be read to its end, or does not belong to the stream. What could be
+        read was yielded before.
+
         Parameters
         ----------
         stream
             The stream, without the columns that are in the name of the file.
         in_worker
             A process for each core reads files: start no threads. Texts may be Arrow dictionaries.
-
-        Raises
-        ------
-        InputError
-            The file cannot be read to its end, or does not belong to the stream. What could be read was
-            yielded before.
         """
 
 

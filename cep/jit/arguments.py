@@ -32,10 +32,7 @@ class UnknownArgumentError(TypeError):
 def key_of(arguments: tuple[Any, ...]) -> Key:
     """Return the key of the arguments of a call. Equal keys mean equal types for numba.
 
-    Raises
-    ------
-    UnknownArgumentError
-        An argument is neither an array nor a number nor a tuple.
+    Raises UnknownArgumentError: an argument is neither an array nor a number nor a tuple.
     """
     key: list[Any] = []
     _append(key, arguments)

@@ -32,17 +32,14 @@ class NotLoadedError(Exception):
 def call(code: MachineCode, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of Python that runs machine code.
 
+    Raises NotLoadedError if something that the code needs is missing.
+
     Parameters
     ----------
     code
         Of this machine. Otherwise it ends the process.
     function
         The function that it was compiled from.
-
-    Raises
-    ------
-    NotLoadedError
-        If something that the code needs is missing.
     """
     dynamic = _extension("_dynfunc")
     _register_symbols()

@@ -42,12 +42,8 @@ def event_table(stream: Stream, events: Any) -> pa.Table:
 
     `events` are `Rows`, or a table: what has ``__arrow_c_stream__``, as tables of pandas, Polars, DuckDB and
     Arrow have. Events of a stream with a `device_clock` have the event time, or the columns that it is
-    estimated from.
-
-    Raises
-    ------
-    GivenEventsError
-        They do not fit the stream. The error names the column and the row.
+    estimated from. Raises GivenEventsError: they do not fit the stream. The error names the column and the
+    row.
     """
     given = _arrow_table(stream, events)
     if given is None:

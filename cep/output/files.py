@@ -76,10 +76,7 @@ WRITERS: Mapping[str, TableWriter] = {
 def writer_of(path: str | Path) -> TableWriter:
     """Return the writer of files with the ending of `path`.
 
-    Raises
-    ------
-    InputError
-        The ending is not that of a format.
+    Raises InputError: the ending is not that of a format.
     """
     found = WRITERS.get(Path(path).suffix)
     if found is None:

@@ -29,12 +29,7 @@ def opaque_text(value: object, kind: ColumnType, *, is_json: bool = False) -> st
     """Return the text that stands for a value of an opaque column: JSON, or base64 for a binary value.
 
     `value` is a value as the JSON reader returns it (`is_json`), or as Arrow converts it to Python. Arrow may
-    give a map as a list of pairs.
-
-    Raises
-    ------
-    ValueError
-        The value is not of the type.
+    give a map as a list of pairs. Raises ValueError: the value is not of the type.
     """
     try:
         return _text_of(value, "binary") if kind.name == "binary" else _json_of(value, kind, is_json)

@@ -11,14 +11,8 @@ from cep.errors import RuleError, Source
 def read_source(path: str | Path, max_bytes: int) -> Source:
     """Return the text of the file at `path`.
 
-    Raises
-    ------
-    RuleError
-        The file is larger than `max_bytes`.
-    UnicodeDecodeError
-        The file is not UTF-8.
-    OSError
-        The file cannot be read.
+    Raises RuleError: the file is larger than `max_bytes`. Raises UnicodeDecodeError: the file is not UTF-8.
+    Raises OSError: the file cannot be read.
     """
     with Path(path).open("rb") as file:
         return source_of(str(path), file.read(max_bytes + 1), max_bytes)

@@ -64,13 +64,7 @@ def segments(folder: Path) -> list[int]:
 
 
 def identity(folder: Path) -> str:
-    """Return the identity of the spool in a folder.
-
-    Raises
-    ------
-    InputError
-        The folder contains no spool.
-    """
+    """Return the identity of the spool in a folder. Raises InputError: the folder contains no spool."""
     try:
         about = json.loads((folder / "spool.json").read_bytes())
         version, name = about["version"], about["id"]
@@ -125,10 +119,7 @@ def durable(folder: Path) -> Place | None:
 def readers_locked(folder: Path) -> Iterator[None]:
     """Hold the lock under which readers are registered and segments are removed.
 
-    Raises
-    ------
-    InputError
-        This user may not write to the folder.
+    Raises InputError: this user may not write to the folder.
     """
     place = folder / "readers"
     with writing(place):
@@ -151,10 +142,7 @@ def note_reader(folder: Path, name: str, place: Place, about: Mapping[str, Any])
 def readers(folder: Path) -> dict[str, Place]:
     """Return how far each reader has read, by its name.
 
-    Raises
-    ------
-    StateError
-        A file is damaged, so it is unknown what its reader still needs.
+    Raises StateError: a file is damaged, so it is unknown what its reader still needs.
     """
     found = {}
     for file in sorted((folder / "readers").glob("[!.]*.json")):

@@ -71,19 +71,15 @@ class Limits:
 class SegmentWriter:
     """The only writer of a folder; for one thread at a time.
 
+    Raises StateError: another spool writes to the folder (E0951), or acknowledged messages are damaged
+    (E0952). Raises InputError: the folder cannot be written.
+
     Parameters
     ----------
     folder
         Created if it is missing.
     clock
         Seconds since 1970.
-
-    Raises
-    ------
-    StateError
-        Another spool writes to the folder (E0951), or acknowledged messages are damaged (E0952).
-    InputError
-        The folder cannot be written.
     """
 
     def __init__(self, folder: Path, limits: Limits, clock: Callable[[], float]) -> None:
@@ -200,12 +196,9 @@ class SegmentWriter:
     def append(self, batches: Sequence[ReceivedBatch]) -> None:
         """Write messages; they are on disk when it returns.
 
-        Raises
-        ------
-        OSError
-            The disk has no room for the messages. None of them was written.
-        DiskFailedError
-            The disk failed: it is unknown whether they were written, and this writer writes nothing more.
+        Raises OSError: the disk has no room for the messages. None of them was written. Raises
+        DiskFailedError: the disk failed: it is unknown whether they were written, and this writer writes
+        nothing more.
         """
         if self._end.n_bytes > HEADER_BYTES and self._is_over():
             self.roll()

@@ -127,12 +127,8 @@ def _column_type(kind: T.DataType) -> ColumnType | None:
 def typed_events(frame: DataFrame, stream: Stream, *extra: SparkColumn) -> DataFrame:
     """Return the fields of `stream` in the types of rules: bigint, double, times as microseconds.
 
-    A timestamp without a zone is in the session's time zone, as everywhere in Spark.
-
-    Raises
-    ------
-    InputError
-        A declared column is missing, or its type cannot be converted to the declared one.
+    A timestamp without a zone is in the session's time zone, as everywhere in Spark. Raises InputError: a
+    declared column is missing, or its type cannot be converted to the declared one.
     """
     kinds = {field: _kind_of(frame.schema, field) for field in stream.fields}
     missing = [field.column for field, kind in kinds.items() if kind is None]

@@ -17,11 +17,8 @@ from spark_runtime.tables.rows import require_few, require_keys
 def frame_content(frame: DataFrame | MessageFrame, table: Stream) -> Content:
     """Return the current rows of `frame` as the content of a static table.
 
-    Raises
-    ------
-    InputError
-        The frame is a stream or messages (E0826), has too many rows (E0619) or rows without a key (E0712),
-        or its columns are not those of the table.
+    Raises InputError: the frame is a stream or messages (E0826), has too many rows (E0619) or rows without a
+    key (E0712), or its columns are not those of the table.
     """
     if isinstance(frame, MessageFrame) or frame.isStreaming:
         raise InputError(

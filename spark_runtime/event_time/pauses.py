@@ -35,10 +35,7 @@ class Pauses:
     def begin(self, only: str, waiting: Waiting, partitions: Iterable[str], now_s: float) -> None:
         """Read only the partition `only` for one micro-batch; "": read all.
 
-        Raises
-        ------
-        InputError
-            Its events arrive mixed with others, so that even more would wait.
+        Raises InputError: its events arrive mixed with others, so that even more would wait.
         """
         self.only = only
         if not only:

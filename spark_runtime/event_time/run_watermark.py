@@ -84,10 +84,7 @@ class RunWatermark:
     def look(self, done: Done, remaining: Callable[[], Remaining], *, may_pause: bool) -> None:
         """Decide, right before the sources are checked for new input, whether only one partition is read.
 
-        Raises
-        ------
-        InputError
-            Too many events wait, and a pause would not help.
+        Raises InputError: too many events wait, and a pause would not help.
         """
         only = ""
         if may_pause and self.pauses.is_needed(done.waiting):

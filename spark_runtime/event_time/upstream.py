@@ -29,13 +29,9 @@ _STATE = {
 def watermark_delay_ms(events: Mapping[str, DataFrame], event_times: Mapping[str, str]) -> int | None:
     """Return the delay of the watermark that all streams already have, or None if none has one.
 
-    `event_times` names each stream's event time.
-
-    Raises
-    ------
-    InputError
-        Spark cannot run `detect` after the operators of the streams: watermarks that differ or are on other
-        columns, or an operator with state; or streams and batches are mixed.
+    `event_times` names each stream's event time. Raises InputError: Spark cannot run `detect` after the
+    operators of the streams: watermarks that differ or are on other columns, or an operator with state; or
+    streams and batches are mixed.
     """
     _require_one_kind(events)
     delays = {name: _delay_ms(name, frame, event_times[name]) for name, frame in events.items()}

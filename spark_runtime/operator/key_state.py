@@ -40,11 +40,8 @@ def decode_state(
 ) -> list[Matcher | Corrector]:
     """Return the matchers whose snapshots `data` contains; `tables` are the static tables.
 
-    Raises
-    ------
-    StateError
-        The state belongs to another number of key groups (E0704), other rules (E0701) or another version
-        (E0703), or is damaged (E0702).
+    Raises StateError: the state belongs to another number of key groups (E0704), other rules (E0701) or
+    another version (E0703), or is damaged (E0702).
     """
     if len(data) < _HEADER.size or data[:4] != _MAGIC:
         raise _damaged("it is not of spark-cep")

@@ -93,10 +93,7 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Return the checkpoint at `path`, creating it if missing. `sources` contains the source of each stream.
 
-    Raises
-    ------
-    StateError
-        It belongs to other rules, other sources or another version.
+    Raises StateError: it belongs to other rules, other sources or another version.
     """
     files = checkpoint_files(spark, path)
     given = {name: [source.file_format, source.place] for name, source in sorted(sources.items())}
@@ -209,10 +206,7 @@ def _other_source(
 def check_query_log(checkpoint: Checkpoint) -> None:
     """Refuse a checkpoint whose query cannot continue, before Spark fails with an error of its own.
 
-    Raises
-    ------
-    StateError
-        Files of the query are missing or damaged.
+    Raises StateError: files of the query are missing or damaged.
     """
     offsets, commits = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
     if not offsets and not commits:

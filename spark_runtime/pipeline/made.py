@@ -77,10 +77,7 @@ class Pipeline:
     ) -> EventSource | SparkSource:
         """Return a source; read nothing yet. `log` and `has_begun`: see `SourceContext`.
 
-        Raises
-        ------
-        InputError
-            Only Spark can read it, and its stream needs a feature that Spark lacks.
+        Raises InputError: only Spark can read it, and its stream needs a feature that Spark lacks.
         """
         stream = self.rules.inputs[entry.stream]
         keys, by_time = self.rules.keys_of(stream), self.watermark is Follows.SLOWEST

@@ -152,10 +152,7 @@ class MicroBatches:
     def require_progress(self) -> None:
         """Raise an error if a pause kept a run over the present input from reading any of it.
 
-        Raises
-        ------
-        InputError
-            Too many events wait for a partition that has nothing to read.
+        Raises InputError: too many events wait for a partition that has nothing to read.
         """
         if self._is_stuck:
             raise cannot_end(self._pauses.only, self.done.waiting.total)

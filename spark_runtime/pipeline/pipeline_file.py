@@ -135,10 +135,8 @@ _T = TypeVar("_T", bound=_HasSettings)
 def load_pipeline(path: str | Path) -> Pipeline:
     """Return the pipeline of the file at `path`.
 
-    Raises
-    ------
-    RuleError
-        The file, or the rules and streams that it names, are wrong; the error lists every problem.
+    Raises RuleError: the file, or the rules and streams that it names, are wrong; the error lists every
+    problem.
     """
     path = Path(path)
     try:

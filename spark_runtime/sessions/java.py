@@ -70,12 +70,8 @@ def _quoted(text: str) -> str:
 def find_java(environment: Mapping[str, str] = os.environ, bundled: str | None = None) -> Java:
     """Return the Java of JAVA_HOME, or of PATH; if it is missing or too old, the one of the extra `java`.
 
-    `bundled` is the program of the extra; default: the installed one.
-
-    Raises
-    ------
-    SetupError
-        No suitable Java exists.
+    `bundled` is the program of the extra; default: the installed one. Raises SetupError: no suitable Java
+    exists.
     """
     bundled = bundled_java() if bundled is None else bundled
     home = environment.get("JAVA_HOME")
@@ -103,10 +99,7 @@ def bundled_java() -> str:
 def _has_all_modules(command: str) -> bool:
     """Return whether a Java starts with the arguments of Spark's launcher.
 
-    Raises
-    ------
-    SetupError
-        It does not start at all, or is too old.
+    Raises SetupError: it does not start at all, or is too old.
     """
     if _version(command, _VECTOR_MODULE) >= MIN_JAVA:
         return True

@@ -59,10 +59,7 @@ def places(settings: Mapping[str, str]) -> list[Path]:
 def open_run_folder(place: Path) -> RunFolder:
     """Create and lock a folder in `place`; remove the folders that dead runs have left there.
 
-    Raises
-    ------
-    SetupError
-        The folder cannot be created.
+    Raises SetupError: the folder cannot be created.
     """
     try:
         place.mkdir(parents=True, exist_ok=True)

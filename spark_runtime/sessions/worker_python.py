@@ -53,12 +53,8 @@ def workers_python(spark: SparkSession) -> Iterator[None]:
     which may be another Python without our packages. Here, the current PYSPARK_PYTHON is used, then the
     setting `spark.pyspark.python`, which PySpark reads only in `spark-submit`. On a local master without
     either, it is the Python of this process, with its paths of packages. Other functions are not affected:
-    PySpark records the Python of each function separately.
-
-    Raises
-    ------
-    SetupError
-        The workers, which are checked once for each application, cannot run our functions.
+    PySpark records the Python of each function separately. Raises SetupError: the workers, which are checked
+    once for each application, cannot run our functions.
     """
     from pyspark.sql import SparkSession as SessionOfThisProcess
 
@@ -80,10 +76,7 @@ def workers_python(spark: SparkSession) -> Iterator[None]:
 def choose_workers_python(spark: SparkSession) -> None:
     """Run all functions that Spark gets from now on as `workers_python` does.
 
-    Raises
-    ------
-    SetupError
-        See `workers_python`.
+    Raises SetupError, see `workers_python`.
     """
     context: Any = spark.sparkContext
     with workers_python(spark):

@@ -78,10 +78,7 @@ class Mark:
     def is_of(self, batch: MicroBatch) -> bool:
         """Return whether the sink already contains a micro-batch that is to be written.
 
-        Raises
-        ------
-        StateError
-            The sink contains a later one, or another one with the same number (E0849).
+        Raises StateError: the sink contains a later one, or another one with the same number (E0849).
         """
         if self.number < batch.number:
             return False

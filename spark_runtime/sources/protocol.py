@@ -217,10 +217,7 @@ class SparkSource(Protocol):
     def parcels(self, spark: SparkSession, flow: ReadsRows, *, is_stream: bool) -> DataFrame:
         """Return its events as parcels (`ReadsRows.read`). Called on the driver.
 
-        Raises
-        ------
-        InputError
-            Its columns are not those of the stream.
+        Raises InputError: its columns are not those of the stream.
         """
 
 

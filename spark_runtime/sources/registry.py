@@ -38,10 +38,7 @@ _FILES: Registry[Callable[[str], SourceType]] = Registry(
 def source_type(name: str) -> SourceType:
     """Return the source with this name. The name of a format of events means files in that format.
 
-    Raises
-    ------
-    InputError, SetupError
-        See `Registry.get`.
+    Raises InputError or SetupError, see `Registry.get`.
     """
     if name in FORMATS.built_in or (name not in SOURCES.built_in and name not in SOURCES.plugged_in):
         FORMATS.get(name)

@@ -26,10 +26,7 @@ Named = tuple[str, str]
 def replaced(setting: str, text: str) -> str:
     """Return `text` with the values of its variables.
 
-    Raises
-    ------
-    InputError
-        The environment lacks one of them (E0853).
+    Raises InputError: the environment lacks one of them (E0853).
     """
 
     def of_environment(found: re.Match[str]) -> str:

@@ -28,15 +28,12 @@ _POLL_SECONDS = 0.2
 def locked(checkpoint: str, say: Callable[[str], None] = lambda text: None) -> Iterator[int]:
     """Hold the lock of the checkpoint at a local path; yield its file descriptor.
 
+    Raises StateError: another run holds it.
+
     Parameters
     ----------
     say
         Called with one sentence if the run must wait for the lock.
-
-    Raises
-    ------
-    StateError
-        Another run holds it.
     """
     file = Path(checkpoint) / "lock"
     with writing(file):

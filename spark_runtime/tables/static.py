@@ -51,11 +51,8 @@ class StaticFile:
     def read(self) -> Content:
         """Return the current content of the files.
 
-        Raises
-        ------
-        InputError
-            The files are missing or cannot be read, or a row does not fit the table (E0712), or there are
-            too many rows (E0619).
+        Raises InputError: the files are missing or cannot be read, or a row does not fit the table (E0712),
+        or there are too many rows (E0619).
         """
         parts: list[pa.Table] = [event_table_schema(self.table).empty_table()]
         n_rows = 0
@@ -149,10 +146,7 @@ class StaticTables:
     def told(self, digests: Mapping[str, str]) -> Told:
         """Return the task property that gives a micro-batch its contents.
 
-        Raises
-        ------
-        StateError
-            The plan of a repeated micro-batch names a content that no longer exists (E0713).
+        Raises StateError: the plan of a repeated micro-batch names a content that no longer exists (E0713).
         """
         told = {}
         for name, digest in digests.items():

@@ -239,12 +239,8 @@ def _names(states: Iterable[int]) -> str:
 def build(pattern: ir.Node) -> Nfa:
     """Return the automaton of `pattern`.
 
-    The analyzer has accepted the pattern: its size is bounded, and it takes at least one event.
-
-    Raises
-    ------
-    AutomatonTooLargeError
-        There are too many paths through optional parts.
+    The analyzer has accepted the pattern: its size is bounded, and it takes at least one event. Raises
+    AutomatonTooLargeError: there are too many paths through optional parts.
     """
     builder = Builder()
     accept = builder.add(Mark.ACCEPT)

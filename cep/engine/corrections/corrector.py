@@ -446,10 +446,8 @@ class Corrector:
     ) -> Corrector:
         """Return the corrector that wrote `data`; the bound of corrections may differ.
 
-        Raises
-        ------
-        StateError
-            The bytes are damaged, of an unknown format, of other rules, or of a run without corrections.
+        Raises StateError: the bytes are damaged, of an unknown format, of other rules, or of a run without
+        corrections.
         """
         corrector = cls(program, corrections, tables)
         unit = corrector._unit

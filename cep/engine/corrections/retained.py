@@ -107,10 +107,8 @@ def write_sections(fingerprint: bytes, sections: Iterable[Section]) -> bytes:
 class SectionReader:
     """Reads what `write_sections` wrote, in its order.
 
-    Raises
-    ------
-    StateError
-        Not of a `Corrector` (E0649), damaged (E0702), of an unknown format (E0703), of other rules (E0701).
+    Raises StateError: not of a `Corrector` (E0649), damaged (E0702), of an unknown format (E0703), of other
+    rules (E0701).
     """
 
     def __init__(self, data: bytes | memoryview, fingerprint: bytes) -> None:

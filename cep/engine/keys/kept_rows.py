@@ -170,13 +170,7 @@ class KeptRows:
             self.keep(self.keys(), {name: self.values(name, self.places()) for name in self.types})
 
     def keep(self, keys: pa.Array, values: Mapping[str, pa.Array]) -> None:
-        """Store these rows and no others.
-
-        Raises
-        ------
-        ValueError
-            A key occurs twice.
-        """
+        """Store these rows and no others. Raises ValueError: a key occurs twice."""
         self._set_empty()
         places = self.add(keys)
         if self._ends[0] < len(keys):

@@ -539,10 +539,7 @@ class Matcher:
     ) -> Matcher:
         """Return the matcher that wrote `data`, which does not contain the `tables`.
 
-        Raises
-        ------
-        StateError
-            The bytes are damaged, of an unknown format, or were written by other rules.
+        Raises StateError: the bytes are damaged, of an unknown format, or were written by other rules.
         """
         stored = fitted(codec.decode(data), program)
         shared = stored.shared

@@ -119,10 +119,7 @@ class DeviceClocks:
     def of_text(cls, stream: Stream, text: str) -> DeviceClocks:
         """Return the clocks from the text that `to_text` wrote.
 
-        Raises
-        ------
-        StateError
-            The text is damaged, or of another version.
+        Raises StateError: the text is damaged, or of another version.
         """
         clocks = cls(stream)
         try:

@@ -114,10 +114,7 @@ def _rule_blocks(rule: RuleSection) -> list[_Block]:
 def header(data: bytes | memoryview) -> Header:
     """Return the header of a snapshot.
 
-    Raises
-    ------
-    StateError
-        Not a snapshot (E0702), or of an unknown format (E0703).
+    Raises StateError: not a snapshot (E0702), or of an unknown format (E0703).
     """
     if len(data) < _HEADER.size or data[:4] != MAGIC:
         raise StateError("E0702", "this is not a snapshot of spark-cep")
@@ -139,10 +136,7 @@ def other_format(found: int, known: int) -> StateError:
 def decode(data: bytes | memoryview) -> StateSections:
     """Return the sections in `data`, whichever rules wrote them.
 
-    Raises
-    ------
-    StateError
-        Not a snapshot or a damaged one (E0702), or of an unknown format (E0703).
+    Raises StateError: not a snapshot or a damaged one (E0702), or of an unknown format (E0703).
     """
     checksum = header(data).checksum
     body = memoryview(data)[_HEADER.size :]

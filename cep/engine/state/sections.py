@@ -97,10 +97,7 @@ class StateSections:
     def identity(self) -> ProgramIdentity:
         """Return what the state means.
 
-        Raises
-        ------
-        StateError
-            The sections do not describe it in a readable form (E0702).
+        Raises StateError: the sections do not describe it in a readable form (E0702).
         """
         try:
             return ProgramIdentity(self.shared.identity(), tuple(rule.identity() for rule in self.rules))
@@ -130,10 +127,7 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
     """Return the sections as `program` needs them: in the order of its rules, waiting events with its
     columns.
 
-    Raises
-    ------
-    StateError
-        The state was written by other rules (E0701), or is damaged (E0702).
+    Raises StateError: the state was written by other rules (E0701), or is damaged (E0702).
     """
     identity = program.identity
     sections = {section.name: section for section in stored.rules}

@@ -195,10 +195,7 @@ class _Kept:
     def fold(self) -> None:
         """Make the due versions the last ones of their keys.
 
-        Raises
-        ------
-        InputError
-            The table has more rows than allowed (E0619).
+        Raises InputError: the table has more rows than allowed (E0619).
         """
         due, self.due = self.due, None
         if due is None:
@@ -219,13 +216,7 @@ class _Kept:
         return pa.table({_KEY: self.rows.keys(), **values})
 
     def restore(self, stored: pa.Table) -> None:
-        """Restore what `stored` returned.
-
-        Raises
-        ------
-        ValueError
-            It has other columns.
-        """
+        """Restore what `stored` returned. Raises ValueError: it has other columns."""
         if sorted(stored.column_names) != sorted([_KEY, *self.types]):
             raise ValueError("other columns")
         values = {name: whole(stored.column(name)) for name in self.types}
@@ -372,10 +363,7 @@ class Tables:
     def restore(self, stored: Sequence[tuple[int, pa.Table]]) -> None:
         """Restore what `stored` returned.
 
-        Raises
-        ------
-        ValueError, KeyError
-            Tables like these cannot have stored it.
+        Raises ValueError or KeyError: tables like these cannot have stored it.
         """
         for number, rows in stored:
             if number in self._kept:

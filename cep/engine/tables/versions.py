@@ -110,12 +110,8 @@ class Versions:
     ) -> Versions:
         """Return versions given in the order in which they arrived.
 
-        Among versions of one key and time the last counts: by `ties` (NULL first), then by arrival.
-
-        Raises
-        ------
-        SameNumberError
-            Two keys have one number.
+        Among versions of one key and time the last counts: by `ties` (NULL first), then by arrival. Raises
+        SameNumberError: two keys have one number.
         """
         numbers = key_numbers(keys, seed)
         order = np.lexsort((times_us, numbers))

@@ -196,10 +196,7 @@ class SilentWindows:
 def silent_windows(window: Window, stays: Stays, after_us: int, until_us: int) -> SilentWindows | None:
     """Return the windows in stays that end after `after_us` and at or before `until_us`; None: no window.
 
-    Raises
-    ------
-    InputError
-        There are too many windows (E0622).
+    Raises InputError: there are too many windows (E0622).
     """
     if not len(stays.slots):
         return None

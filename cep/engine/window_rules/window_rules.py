@@ -240,12 +240,8 @@ class WindowRules:
     ) -> None:
         """Restore what `sections` and `table_sections` returned.
 
-        It may come from a program with its rules in a different order.
-
-        Raises
-        ------
-        StateError
-            It is damaged (E0702).
+        It may come from a program with its rules in a different order. Raises StateError: it is damaged
+        (E0702).
         """
         try:
             of_group: dict[bytes, list[WindowSection]] = {}

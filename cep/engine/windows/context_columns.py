@@ -122,12 +122,8 @@ class Context:
     ) -> None:
         """Restore what `sections` and `table_sections` returned.
 
-        It may come from a program with its rules in a different order.
-
-        Raises
-        ------
-        StateError
-            It is damaged (E0702).
+        It may come from a program with its rules in a different order. Raises StateError: it is damaged
+        (E0702).
         """
         names = {meaning: name for name, meaning in self.program.window_meanings.items()}
         try:
@@ -164,10 +160,7 @@ def sections_of(tables: Tables) -> tuple[TableSection, ...]:
 def restore_tables(tables: Tables, sections: Sequence[TableSection]) -> None:
     """Restore into `tables` what `sections_of` returned; the order of the program's rules may differ.
 
-    Raises
-    ------
-    ValueError, KeyError
-        Tables like these cannot have stored it.
+    Raises ValueError or KeyError: tables like these cannot have stored it.
     """
     numbers = {meaning: name for name, meaning in joined_meanings(tables.program).items()}
     places = {table_name(number): number for number in range(len(tables.program.joins.tables))}

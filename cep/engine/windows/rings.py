@@ -514,13 +514,7 @@ class WindowRing:
         return StoredRing(names, packed(keys), packed(self._entries, order))
 
     def restore(self, stored: StoredRing, n_slots: int) -> None:
-        """Restore what was stored.
-
-        Raises
-        ------
-        ValueError
-            This window cannot have stored it.
-        """
+        """Restore what was stored. Raises ValueError: this window cannot have stored it."""
         if (stored.keys.n_rows, len(stored.keys.low), len(stored.entries.low)) != (n_slots, 2, 2):
             raise ValueError("the entries of a window do not fit its keys")
         keys = stored.keys.matrix()

@@ -136,10 +136,7 @@ class Windows:
     def restore(self, stored: Sequence[StoredRing], n_slots: int) -> None:
         """Restore what windows with columns of the same names stored, in any order.
 
-        Raises
-        ------
-        ValueError
-            Windows like these cannot have stored it.
+        Raises ValueError: windows like these cannot have stored it.
         """
         by_columns = {frozenset(ring.columns): ring for ring in stored}
         names = [frozenset(column.name for column in ring.columns) for ring in self._rings]

@@ -252,10 +252,7 @@ class _Plan:
 def _plan(written: str, wanted: str, stream: Stream, what: str) -> _Plan:
     """Return how messages of the schema `written` are read by the schema `wanted`, which may be empty.
 
-    Raises
-    ------
-    InputError
-        The schema is invalid, or none of its messages can belong to the stream (E0891).
+    Raises InputError: the schema is invalid, or none of its messages can belong to the stream (E0891).
     """
     schema = read_schema(written, what)
     reader = read_schema(wanted, "the reader's schema") if wanted else None

@@ -92,15 +92,12 @@ Node = Value | Record | Union | Collection
 def read_schema(text: str | bytes, what: str) -> Record:
     """Return the record that a schema is.
 
+    Raises InputError: it is not an Avro schema, not a record, or a schema that is refused (E0890).
+
     Parameters
     ----------
     what
         The schema, for errors: ``the schema `orders.avsc` ``.
-
-    Raises
-    ------
-    InputError
-        It is not an Avro schema, not a record, or a schema that is refused (E0890).
     """
     try:
         named: dict[str, Json] = {}

@@ -104,17 +104,14 @@ class ProtoField:
 def message_of(content: bytes, name: str, what: str) -> Descriptor:
     """Return the type of messages with a name in a set of descriptors.
 
+    Raises InputError: it is not such a set, or has no such type (E0890).
+
     Parameters
     ----------
     content
         A FileDescriptorSet, as ``protoc --include_imports --descriptor_set_out`` writes it.
     name
         The name with its package, ``shop.Order``. Empty: the only type of the last file.
-
-    Raises
-    ------
-    InputError
-        It is not such a set, or has no such type (E0890).
     """
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(content).file
@@ -141,10 +138,7 @@ def message_of(content: bytes, name: str, what: str) -> Descriptor:
 def pool_of(files: Sequence[Any]) -> Any:
     """Return a pool with files and the files of Google that they import.
 
-    Raises
-    ------
-    ValueError, TypeError
-        The files contradict each other, or an imported file is missing.
+    Raises ValueError or TypeError: the files contradict each other, or an imported file is missing.
     """
     pool = descriptor_pool.DescriptorPool()
     given = {file.name: file for file in files}

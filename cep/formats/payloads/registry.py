@@ -51,19 +51,15 @@ def payload_format(
 ) -> RecordFormat:
     """Return the format of values that has this name.
 
+    Raises InputError: there is no such format (E0680) or setting (E0828); a file cannot be read (E0890).
+    Raises SetupError: a package is missing (E0683).
+
     Parameters
     ----------
     settings
         Its settings by name, such as ``{"schema": "orders.avsc"}``.
     registry
         Returns schemas by their numbers.
-
-    Raises
-    ------
-    InputError
-        There is no such format (E0680) or setting (E0828); a file cannot be read (E0890).
-    SetupError
-        A package is missing (E0683).
     """
     given = {**(settings or {}), **({} if registry is None else {"registry": ""})}
     known: tuple[str, ...] = ()

@@ -28,15 +28,13 @@ class SchemaSource(Protocol):
     def schema(self, number: int, form: str = "") -> str | None:
         """Return the text of a schema, None if there is none of this number.
 
+        Raises InputError: it does not answer, or refuses access. Messages do not become dead letters for this
+        reason.
+
         Parameters
         ----------
         form
             The form of the schema, if there are several: ``serialized``.
-
-        Raises
-        ------
-        InputError
-            It does not answer, or refuses access. Messages do not become dead letters for this reason.
         """
 
 

@@ -55,10 +55,7 @@ def rest_of(name: str, n_known: int, block_bytes: int) -> Generator[bytes, None,
         None: no damage, and at most zeros after the end. An error with the code E0624: other bytes
         after it.
 
-    Raises
-    ------
-    OSError, pa.ArrowException
-        The content ends before its end.
+    Raises OSError or pa.ArrowException: the content ends before its end.
     """
     parts = _rest_of(name, n_known)
     block = bytearray()

@@ -50,13 +50,9 @@ def line_blocks(
     """Yield the complete lines of a file, about `block_bytes` at a time, as UTF-8.
 
     `bounds`: only these bytes, of an uncompressed file. A line ends in a line feed, or a carriage return and
-    a line feed. Bytes that are not characters of `encoding` become invalid UTF-8.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read; what could be read was yielded before. E0624: the whole file was read, but
-        other bytes follow its end.
+    a line feed. Bytes that are not characters of `encoding` become invalid UTF-8. Raises InputError: the file
+    cannot be read; what could be read was yielded before. E0624: the whole file was read, but other bytes
+    follow its end.
     """
     n_lines = 0
     pending: list[bytes] = []
@@ -194,10 +190,7 @@ class TextReader:
     def read(self, lines: Sequence[bytes], *, is_last: bool = False) -> list[Piece]:
         """Return the events of the next lines; with `is_last` of all remaining lines.
 
-        Raises
-        ------
-        InputError
-            The file does not consist of lines with events of the stream.
+        Raises InputError: the file does not consist of lines with events of the stream.
         """
         # Objects are created only where lines of two portions meet.
         self._lines = [*self._lines, *lines] if self._lines else lines

@@ -52,10 +52,7 @@ class FileLog:
     def load(cls, path: Path) -> FileLog:
         """Return the log at `path`; it is empty if the file is missing.
 
-        Raises
-        ------
-        StateError
-            A line is damaged.
+        Raises StateError: a line is damaged.
         """
         log = cls(path)
         data = path.read_bytes() if path.exists() else b""

@@ -123,10 +123,7 @@ class KafkaOfSpark:
     def options(self) -> dict[str, str]:
         """Return the options of the connector.
 
-        Raises
-        ------
-        InputError
-            An environment variable is missing (E0853).
+        Raises InputError: an environment variable is missing (E0853).
         """
         spec, more = self.spec, self.spec.read
         found = spec.connection.replaced_options()
@@ -251,18 +248,15 @@ def require_topics(
 ) -> dict[str, str]:
     """Return the identifiers of topics, within about 10 seconds.
 
+    Raises InputError: no broker answers (E0850), a topic does not exist (E0851), access is refused (E0852),
+    or Java's client does not accept its settings (E0853).
+
     Parameters
     ----------
     options
         The options of the connector, with secrets filled in.
     pattern
         A regular expression of names, in place of `topics`.
-
-    Raises
-    ------
-    InputError
-        No broker answers (E0850), a topic does not exist (E0851), access is refused (E0852), or Java's client
-        does not accept its settings (E0853).
     """
     java: Any = spark._jvm
     settings = java.java.util.HashMap()

@@ -54,17 +54,14 @@ class Connection:
     def config(self, ours: Mapping[str, Any], noted: Noted) -> dict[str, Any]:
         """Return the settings of a client.
 
+        Raises InputError: an environment variable is missing (E0853).
+
         Parameters
         ----------
         ours
             The settings of the specific client.
         noted
             Called with the errors that librdkafka reports asynchronously.
-
-        Raises
-        ------
-        InputError
-            An environment variable is missing (E0853).
         """
         given = self.replaced_options()
         # Its log would interrupt the summary; `noted` gets what matters. Fatal errors have level 0: they stay
@@ -95,17 +92,14 @@ class Noted:
 class Client:
     """A consumer or a producer, and its recorded errors.
 
+    Raises InputError: an environment variable or an option is wrong (E0853).
+
     Parameters
     ----------
     kind
         `confluent_kafka.Consumer` or `Producer`.
     ours
         Settings of librdkafka.
-
-    Raises
-    ------
-    InputError
-        An environment variable or an option is wrong (E0853).
     """
 
     def __init__(self, kind: Any, connection: Connection, ours: Mapping[str, Any]) -> None:
@@ -181,10 +175,7 @@ class Client:
     def metadata(self, topic: str | None = None, doing: str = "its topics") -> Any:
         """Return the topics of the cluster by name, or the one topic, within `WAIT_SECONDS`.
 
-        Raises
-        ------
-        InputError
-            No broker answers, or it refuses access.
+        Raises InputError: no broker answers, or it refuses access.
         """
         from confluent_kafka import KafkaException
 
@@ -198,13 +189,7 @@ class Client:
                     raise self.error(error, doing) from error
 
     def partitions(self, topic: str) -> list[int]:
-        """Return the partitions of a topic.
-
-        Raises
-        ------
-        InputError
-            As `metadata`; or the topic does not exist.
-        """
+        """Return the partitions of a topic. Raises InputError as `metadata`, or for a missing topic."""
         found = self.metadata(topic, f"topic `{topic}`")[topic]
         if found.error is not None:
             raise self.error(found.error, f"topic `{topic}`")

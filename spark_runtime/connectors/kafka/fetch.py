@@ -61,12 +61,8 @@ def ends(client: Client, places: Sequence[Place]) -> dict[Place, int]:
 def first_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, int]:
     """Return, by partition, the first offset at a time or later; -1 if there is none.
 
-    One call for each broker. `times_ms`: milliseconds since 1970.
-
-    Raises
-    ------
-    InputError
-        A broker does not answer, refuses access, or has no such partition.
+    One call for each broker. `times_ms`: milliseconds since 1970. Raises InputError: a broker does not
+    answer, refuses access, or has no such partition.
     """
     from confluent_kafka import KafkaException
 
@@ -97,10 +93,7 @@ def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, 
 def topic_ids(admin: Client, topics: Sequence[str]) -> dict[str, str]:
     """Return, by topic, its identifier in the cluster; empty if the cluster has none.
 
-    Raises
-    ------
-    InputError
-        A broker does not answer, refuses access, or has no such topic.
+    Raises InputError: a broker does not answer, refuses access, or has no such topic.
     """
     from confluent_kafka import KafkaException, TopicCollection
 
@@ -117,14 +110,9 @@ def topic_ids(admin: Client, topics: Sequence[str]) -> dict[str, str]:
 def portions(client: Client, taker: Taker[T], part: MessageRange) -> Iterator[list[T]]:
     """Yield portions of the messages of a range, each as a list of the parts taken from librdkafka.
 
-    `taker` takes them; `client` learns of partitions and translates errors.
-
-    Raises
-    ------
-    RemovedError
-        A message no longer exists. All messages before it have been yielded.
-    InputError
-        A broker does not answer, refuses access, or has fewer messages than it had.
+    `taker` takes them; `client` learns of partitions and translates errors. Raises RemovedError: a message no
+    longer exists. All messages before it have been yielded. Raises InputError: a broker does not answer,
+    refuses access, or has fewer messages than it had.
     """
     what = place_text(part.log, part.partition)
     pending: list[T] = []

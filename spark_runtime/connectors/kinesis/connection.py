@@ -88,12 +88,8 @@ class Calls:
     def __call__(self, method: str, doing: str, **arguments: Any) -> Any:
         """Return the response to a method; `doing` names the action.
 
-        Raises
-        ------
-        ExpiredIteratorError
-            `ShardIterator` is too old.
-        InputError
-            The service does not answer, refuses access, lacks the stream, or has failed.
+        Raises ExpiredIteratorError: `ShardIterator` is too old. Raises InputError: the service does not
+        answer, refuses access, lacks the stream, or has failed.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 

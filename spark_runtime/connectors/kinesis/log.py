@@ -271,10 +271,7 @@ class KinesisClient:
     def _behind_known(self, place: Place, position: int) -> tuple[str, Any | None]:
         """Return an iterator after a position, or the first response after a message that was read.
 
-        Raises
-        ------
-        InputError
-            The last message that was read is gone, so later ones may be gone, too.
+        Raises InputError: the last message that was read is gone, so later ones may be gone, too.
         """
         if position < 0:
             return self._iterator(place, position), None

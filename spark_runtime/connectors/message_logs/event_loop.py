@@ -28,10 +28,7 @@ class EventLoop:
     def run(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """Return the result of a coroutine.
 
-        Raises
-        ------
-        TimeoutError
-            It takes longer than `seconds`; it is cancelled.
+        Raises TimeoutError: it takes longer than `seconds`; it is cancelled.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:

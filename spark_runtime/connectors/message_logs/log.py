@@ -154,10 +154,7 @@ class LogClient(Protocol):
     def read(self, part: MessageRange, columns: Sequence[str]) -> Iterator[Portion]:
         """Yield portions of the messages of a range; reading a range again yields the same.
 
-        Raises
-        ------
-        RemovedError
-            A message no longer exists.
+        Raises RemovedError: a message no longer exists.
         """
 
     def peek(

@@ -73,13 +73,7 @@ def to_json(
 
 
 def read_start(file: Path) -> dict[str, Any]:
-    """Return the offset with which a stream started.
-
-    Raises
-    ------
-    StateError
-        The file is damaged (E0702).
-    """
+    """Return the offset with which a stream started. Raises StateError: the file is damaged (E0702)."""
     try:
         found: dict[str, Any] = json.loads(file.read_text())
         of_json(found)

@@ -24,20 +24,14 @@ class Options:
     def value(self, name: str) -> str | None:
         """Return the value of an option, or None if it is not set.
 
-        Raises
-        ------
-        InputError
-            An environment variable is missing (E0853).
+        Raises InputError: an environment variable is missing (E0853).
         """
         return next((replaced(name, text) for found, text in self.given if found == name), None)
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS context for `tls_ca`, `tls_cert` and `tls_key`; None without TLS.
 
-        Raises
-        ------
-        InputError
-            A file cannot be read (E0883).
+        Raises InputError: a file cannot be read (E0883).
         """
         ca, cert, key = (self.value(name) for name in ("tls_ca", "tls_cert", "tls_key"))
         if ca is None and cert is None:

@@ -119,10 +119,7 @@ class MessagePlanner:
     def latest(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """Return the end of the micro-batch that starts at `start`.
 
-        Raises
-        ------
-        StateError
-            A log was deleted and recreated.
+        Raises StateError: a log was deleted and recreated.
         """
         is_due = self.clock() >= self._same_until
         if self.reading.log.reads_ahead and is_due:  # the input that it reads depends on its start
@@ -231,10 +228,7 @@ class MessagePlanner:
     def commit(self, end: Mapping[str, Any]) -> None:
         """Forget what was examined before `end`, whose offsets are in the checkpoint.
 
-        Raises
-        ------
-        StateError
-            A run continues from `end`, and a log was deleted and recreated.
+        Raises StateError: a run continues from `end`, and a log was deleted and recreated.
         """
         if self._same_until == float("-inf") and not self.reading.goes_on_without:
             self._same(end)  # the last plan is repeated without planning

@@ -55,10 +55,7 @@ class MessageSpec:
     def formatted(self, stream: Stream) -> tuple[RecordFormat, dict[str, str]]:
         """Return the format of the values, with the columns that it provides itself, and the other columns.
 
-        Raises
-        ------
-        InputError
-            The stream lacks the columns, or their types do not fit.
+        Raises InputError: the stream lacks the columns, or their types do not fit.
         """
         require_columns(self.columns, stream, _NOUN, _TIMES)
         if not isinstance(self.value_format, FormatWithColumns):

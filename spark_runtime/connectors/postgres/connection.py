@@ -51,18 +51,15 @@ class Connection:
     def connect(self, session: Mapping[str, str] | None = None, **more: Any) -> Any:
         """Return a `psycopg.Connection` in which each statement commits by itself.
 
+        Raises InputError: no server answers within `WAIT_SECONDS` (E0860), it refuses access (E0861), or a
+        variable of the environment is missing (E0853).
+
         Parameters
         ----------
         session
             Settings of the session by name, such as `timezone`.
         more
             Arguments of `psycopg.connect`, such as `autocommit=False`.
-
-        Raises
-        ------
-        InputError
-            No server answers within `WAIT_SECONDS` (E0860), it refuses access (E0861), or a variable of the
-            environment is missing (E0853).
         """
         import psycopg
 

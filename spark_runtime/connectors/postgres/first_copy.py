@@ -72,10 +72,7 @@ def portions(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield portions of all rows as CSV, each with the number of its rows.
 
-    Raises
-    ------
-    CopyStoppedError
-        `stopped` was set.
+    Raises CopyStoppedError: `stopped` was set.
     """
     rows: list[bytes] = []
     n_bytes = 0

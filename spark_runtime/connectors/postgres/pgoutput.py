@@ -186,10 +186,7 @@ class Decoder:
     def decode(self, messages: Sequence[bytes]) -> Changes:
         """Return the changes in some messages, which follow the last ones.
 
-        Raises
-        ------
-        RenamedTableError
-            A requested table had another name when it was changed.
+        Raises RenamedTableError: a requested table had another name when it was changed.
         """
         data = np.frombuffer(b"".join(messages), np.uint8)
         sizes = np.fromiter(map(len, messages), np.int64, len(messages))

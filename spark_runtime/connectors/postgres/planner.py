@@ -145,10 +145,7 @@ class PostgresPlanner:
     def latest(self, start: Offset) -> dict[str, Any]:
         """Return the end of the micro-batch that starts at `start`.
 
-        Raises
-        ------
-        StateError
-            The publication has changed (E0868).
+        Raises StateError: the publication has changed (E0868).
         """
         published = start.get(_PUBLISHED) or self._beginning[_PUBLISHED]
         self._release(published)
@@ -340,10 +337,7 @@ class _MadeSlot:
 def read_beginning(log: Path) -> dict[str, Any]:
     """Return where a stream started, and its publication; None for the latter if an earlier version wrote it.
 
-    Raises
-    ------
-    StateError
-        The file is damaged (E0702).
+    Raises StateError: the file is damaged (E0702).
     """
     try:
         found: dict[str, Any] = json.loads(log.read_text())

@@ -176,13 +176,7 @@ def _placed(dead_letters: pa.Table, rows: Rows) -> pa.Table:
 
 
 def of_changes(reading: PostgresReading, changes: Changes) -> Rows:
-    """Return changes from the log as rows.
-
-    Raises
-    ------
-    MissingColumnError
-        A table no longer has a column.
-    """
+    """Return changes from the log as rows. Raises MissingColumnError: a table no longer has a column."""
     for number in np.unique(changes.relation[changes.kind != TRUNCATE]).tolist():
         _require_columns(reading, changes.relations[number])
     names = pa.array([relation.table for relation in changes.relations], pa.string())

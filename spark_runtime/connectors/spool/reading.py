@@ -98,12 +98,7 @@ class SpoolReading:
     def segment(self, segment: int) -> Iterator[mmap.mmap]:
         """Open a segment as bytes.
 
-        Raises
-        ------
-        FileNotFoundError
-            It was removed.
-        StateError
-            It is not a segment.
+        Raises FileNotFoundError: it was removed. Raises StateError: it is not a segment.
         """
         path = segment_path(self.path, segment)
         with path.open("rb") as file:
@@ -114,12 +109,7 @@ class SpoolReading:
     def portions(self, part: SpoolRange) -> Iterator[Messages]:
         """Yield the messages of a range, some at a time.
 
-        Raises
-        ------
-        FileNotFoundError
-            The segment was removed.
-        StateError
-            It is damaged.
+        Raises FileNotFoundError: the segment was removed. Raises StateError: it is damaged.
         """
         found: list[ReceivedBatch] = []
         first = following = part.first

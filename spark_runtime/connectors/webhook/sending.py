@@ -70,10 +70,7 @@ class Sending:
     def send(self, messages: Sequence[Message]) -> list[Refused]:
         """Send messages; return those that were permanently refused.
 
-        Raises
-        ------
-        InputError
-            The server does not accept them (E0874), or refuses everything (E0875).
+        Raises InputError: the server does not accept them (E0874), or refuses everything (E0875).
         """
         shares: list[list[Message]] = [[] for _ in range(self.n_parallel)]
         for message in messages:
