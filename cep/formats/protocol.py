@@ -71,13 +71,8 @@ class RecordReader(Protocol):
     def begin(self, records: Sequence[bytes], *, is_last: bool) -> int | None:
         """Read the first records of a file; return how many of them are its header.
 
-        Called before `decode`, for a file only; messages have no header. `is_last`: the file has no more.
-
-        Returns
-        -------
-        int or None
-            None: more records are needed, and the method is called again with more. With `is_last` it must
-            return a number.
+        Called before `decode`, for a file only; messages have no header. None: more records are needed, and
+        the method is called again with more. With `is_last` the file has no more: it must return a number.
 
         Raises InputError: the whole file does not have this format, or does not belong to the stream.
         """

@@ -55,10 +55,7 @@ def end_timed_absence(
     pool: Pool, slot: int, previous: int, run: int, now_us: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
     """Insert the successors of `run`, whose timed absence is over, after `previous` in order of preference.
-
-    Returns
-    -------
-    The new `previous`, `reported` and `prune_before`.
+    Return the new `previous`, `reported` and `prune_before`.
     """
     rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
     scratch = meta[at.SCRATCH_RUN]
@@ -152,7 +149,8 @@ def expire(pool: Pool, slot: int) -> None:
 def run_timed_events(
     pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: int, fan_out: int
 ) -> int:
-    """Offer ``rows[first:]`` to a rule with clocks, as `run_events` does to one without.
+    """Offer ``rows[first:]`` to a rule with clocks, as `run_events` does to one without. Return the index at
+    which room is needed, or ``len(rows)``.
 
     Parameters
     ----------
@@ -162,10 +160,6 @@ def run_timed_events(
         Index into `rows`.
     base : int
         Position of row 0.
-
-    Returns
-    -------
-    The index at which room is needed, or ``len(rows)``.
     """
     keys = pool.keys
     for index in range(first, rows.shape[0]):
@@ -185,16 +179,13 @@ def run_timed_events(
 
 @kernel
 def expire_all(pool: Pool, first: int, bound_us: int, fan_out: int) -> int:
-    """Process everything that is due up to `bound_us`, starting with slot `first`.
+    """Process everything that is due up to `bound_us`, starting with slot `first`. Return the slot at which
+    room is needed, or the number of slots.
 
     Parameters
     ----------
     first : int
         The first slot.
-
-    Returns
-    -------
-    The slot at which room is needed, or the number of slots.
     """
     keys = pool.keys
     for slot in range(first, keys.shape[0]):

@@ -71,7 +71,7 @@ def mark_nodes(nodes: I64, last: I64, marks: U8) -> None:
 
 @kernel
 def compact_nodes(nodes: I64, marks: U8, moved: I64) -> int:
-    """Move the marked nodes to the front, in order.
+    """Move the marked nodes to the front, in order; return their number.
 
     Parameters
     ----------
@@ -79,10 +79,6 @@ def compact_nodes(nodes: I64, marks: U8, moved: I64) -> int:
         1: keep the node.
     moved : (nodes,) int64
         The new row of each node that is kept; written.
-
-    Returns
-    -------
-    The number of nodes kept.
     """
     kept = 0
     for node in range(marks.shape[0]):

@@ -163,7 +163,8 @@ def _distance_km(latitude: float, longitude: float, to_latitude: float, to_longi
 
 @outlined
 def compute(op: int, arg: int, i: I64, at: int) -> int:  # noqa: C901, PLR0912 - a case for each function
-    """Compute ``i[at] = op(i[at])``, or of ``i[at], i[at + 1]`` and so on.
+    """Compute ``i[at] = op(i[at])``, or of ``i[at], i[at + 1]`` and so on; return 1 if there is no result,
+    else 0.
 
     Parameters
     ----------
@@ -175,10 +176,6 @@ def compute(op: int, arg: int, i: I64, at: int) -> int:  # noqa: C901, PLR0912 -
         Operands, doubles by their bits; the result is written.
     at : int
         The place of the first operand.
-
-    Returns
-    -------
-    1 if there is no result, else 0.
     """
     a, x = i[at], as_f(i[at])
     if op == Code.DATE_PART:

@@ -80,16 +80,12 @@ def prune(runs: I64, keys: I64, meta: I64, slot: int, prune_before: int) -> None
 
 @kernel
 def list_runs(runs: I64, keys: I64, order: I64) -> int:
-    """List the runs of all keys, key by key, in the order of each key's list.
+    """List the runs of all keys, key by key, in the order of each key's list; return their number.
 
     Parameters
     ----------
     order : (n,) int64
         Room for all runs; written.
-
-    Returns
-    -------
-    The number of runs.
     """
     n = 0
     for slot in range(keys.shape[0]):

@@ -63,11 +63,8 @@ def skip_target(rule: I64, runs: I64, run: int) -> int:
 
 @outlined
 def keep_pending(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, end_us: int) -> int:
-    """Keep the match of `run` in the key's list until its turn.
-
-    Returns
-    -------
-    The new run, or NONE if this instant already has a match of the same events.
+    """Keep the match of `run` in the key's list until its turn. Return the new run, or NONE if this instant
+    already has a match of the same events.
     """
     other = keys[slot, at.HEAD]
     while other != at.NONE:
@@ -91,10 +88,7 @@ def keep_pending(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run:
 @outlined
 def release_pending(pool: Pool, slot: int) -> int:
     """Report pending matches in order of start while no open run started earlier (Flink's order for skips).
-
-    Returns
-    -------
-    The position before which runs were pruned.
+    Return the position before which runs were pruned.
     """
     runs, keys, meta = pool.runs, pool.keys, pool.meta
     at_instant = runs.shape[1] - at.AT_INSTANT
@@ -159,11 +153,8 @@ def choose_preferred(pool: Pool, slot: int) -> None:
 
 @inlined
 def report_decided(pool: Pool, slot: int) -> int:
-    """Report the pending matches that nothing can change any longer: an instant is over.
-
-    Returns
-    -------
-    The position before which runs were pruned (MATCH ALL, which can have timeouts), else NONE.
+    """Report the pending matches that nothing can change any longer: an instant is over. Return the position
+    before which runs were pruned (MATCH ALL, which can have timeouts), else NONE.
     """
     if pool.rule[at.SELECTION] == _PREFERRED:
         choose_preferred(pool, slot)
@@ -258,11 +249,8 @@ def report_timeouts(runs: I64, keys: I64, meta: I64, matches: I64, slot: int, pr
 def complete(
     pool: Pool, slot: int, previous: int, run: int, end_us: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
-    """Report `run` as a match, or keep it as a pending match, depending on the rule's selection.
-
-    Returns
-    -------
-    The new `previous`, `reported` and `prune_before`.
+    """Report `run` as a match, or keep it as a pending match, depending on the rule's selection. Return the
+    new `previous`, `reported` and `prune_before`.
     """
     rule, runs, meta = pool.rule, pool.runs, pool.meta
     if rule[at.TIMEOUTS] != 0:
@@ -288,7 +276,7 @@ def complete(
 
 @kernel
 def mark_suppressed(matches: I64, until_us: I64, length_us: int, suppressed: U8) -> int:
-    """Mark the matches that an earlier match of their key suppresses. Timeouts are never suppressed.
+    """Mark the matches that an earlier match of their key suppresses, never timeouts; return how many.
 
     Parameters
     ----------
@@ -300,10 +288,6 @@ def mark_suppressed(matches: I64, until_us: I64, length_us: int, suppressed: U8)
         How long a match suppresses others.
     suppressed : (n,) uint8
         1: suppressed; written.
-
-    Returns
-    -------
-    The number of marks.
     """
     count = 0
     for row in range(matches.shape[0]):

@@ -72,12 +72,9 @@ def reach_limit(
     pool: Pool, event: Offered, previous: int, run: int, state: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
     """End the wait of `run` in `state`, whose limit of events is reached: a match, a timeout, or nothing.
+    Return the run before the next one, and the new `reported` and `prune_before`.
 
     The caller removes `run`.
-
-    Returns
-    -------
-    The run before the next one, and the new `reported` and `prune_before`.
     """
     if pool.rule[at.place_of(state) + at.STATE_CLOSES] != 0:
         return complete(pool, event.slot, previous, run, event.time_us, reported, prune_before)
@@ -98,15 +95,13 @@ def add_successors(
     timed: bool,
 ) -> tuple[int, int, int, bool]:
     """Insert the successors of a run that has just taken the event after `previous`, in order of preference.
+    Return the new `previous`, `reported` and `prune_before`, and whether `run` itself became the last
+    successor.
 
     Parameters
     ----------
     run : int
         The run after `previous`; NONE: the scratch run.
-
-    Returns
-    -------
-    The new `previous`, `reported` and `prune_before`, and whether `run` itself became the last successor.
     """
     rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
     slot = event.slot
@@ -162,12 +157,9 @@ def make_takes(
     prune_before: int,
     timed: bool,
 ) -> tuple[int, int, int, bool, bool]:
-    """Make `run` take the event in every possible way, in order of preference.
-
-    Returns
-    -------
-    The new `previous`, `reported` and `prune_before`, whether `run` took the event, and whether it is in the
-    list as one of its own successors.
+    """Make `run` take the event in every possible way, in order of preference. Return the new `previous`,
+    `reported` and `prune_before`, whether `run` took the event, and whether it is in the list as one of its
+    own successors.
     """
     rule = pool.rule
     took, goes_on = False, False
@@ -208,11 +200,8 @@ def ignore_event(
     prune_before: int,
     timed: bool,
 ) -> tuple[int, int, int, bool]:
-    """Make `run` ignore the event, which may complete or end the run.
-
-    Returns
-    -------
-    The new `previous`, `reported` and `prune_before`, and whether `run` keeps waiting.
+    """Make `run` ignore the event, which may complete or end the run. Return the new `previous`, `reported`
+    and `prune_before`, and whether `run` keeps waiting.
     """
     rule, runs, keys, slot = pool.rule, pool.runs, pool.keys, event.slot
     if rule[place + at.STATE_AFTER_IGNORE] == at.NONE:  # a trailing "not next" is decided by one event
@@ -242,11 +231,8 @@ def offer_to_run(
     prune_before: int,
     timed: bool,
 ) -> tuple[int, int, int]:
-    """Offer the event to `run`, the run after `previous`, which takes it, ignores it, or ends.
-
-    Returns
-    -------
-    The run before the next one, and the new `reported` and `prune_before`.
+    """Offer the event to `run`, the run after `previous`, which takes it, ignores it, or ends. Return the run
+    before the next one, and the new `reported` and `prune_before`.
     """
     rule, runs = pool.rule, pool.runs
     early = timed and event.time_us < runs[run, rule[at.CLOCK] + at.LAST_US] + rule[place + at.STATE_LOW]
@@ -269,11 +255,8 @@ def offer_to_run(
 
 @inlined
 def walk_runs(pool: Pool, event: Offered, timed: bool) -> tuple[int, int, int]:
-    """Offer the event to every run of its key, in order.
-
-    Returns
-    -------
-    The last run of the list, and the new `reported` and `prune_before`.
+    """Offer the event to every run of its key, in order; return the last run of the list, and the new
+    `reported` and `prune_before`.
     """
     rule, runs, keys, slot = pool.rule, pool.runs, pool.keys, event.slot
     reported, prune_before = at.NONE, at.NONE
@@ -318,12 +301,7 @@ def walk_runs(pool: Pool, event: Offered, timed: bool) -> tuple[int, int, int]:
 def begin_runs(
     pool: Pool, event: Offered, previous: int, reported: int, prune_before: int, timed: bool
 ) -> int:
-    """Start new runs with the event, after `previous`, the last run of the list.
-
-    Returns
-    -------
-    The new `prune_before`.
-    """
+    """Start new runs with the event, after `previous`, the last run; return the new `prune_before`."""
     rule, keys, slot = pool.rule, pool.keys, event.slot
     take = rule[at.place_of(0) + at.STATE_TAKES]
     while take < rule[at.place_of(0) + at.STATE_TAKES + at.END]:

@@ -65,7 +65,7 @@ def has_room_for_nodes(pool: Pool, slot: int, fan_out: int) -> bool:
 
 @kernel
 def run_events(pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: int, fan_out: int) -> int:
-    """Offer ``rows[first:]`` to the rule.
+    """Offer ``rows[first:]`` to the rule; return the index at which room is needed, or ``len(rows)``.
 
     Parameters
     ----------
@@ -75,10 +75,6 @@ def run_events(pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: 
         Index into `rows`.
     base : int
         Position of row 0: ``base + row`` is the position of an event. It only grows, over all calls.
-
-    Returns
-    -------
-    The index at which room is needed, or ``len(rows)``.
     """
     rule, runs, keys = pool.rule, pool.runs, pool.keys
     for index in range(first, rows.shape[0]):
@@ -104,16 +100,13 @@ def run_events(pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: 
 
 @kernel
 def close_all(pool: Pool, first: int, bound_us: int) -> int:
-    """Close windows up to `bound_us`, from slot `first` on.
+    """Close windows up to `bound_us`, from slot `first` on. Return the slot at which room is needed, or the
+    number of slots.
 
     Parameters
     ----------
     first : int
         The first slot.
-
-    Returns
-    -------
-    The slot at which room is needed, or the number of slots.
     """
     for slot in range(first, pool.keys.shape[0]):
         if pool.keys[slot, at.HEAD] == at.NONE:
@@ -126,16 +119,13 @@ def close_all(pool: Pool, first: int, bound_us: int) -> int:
 
 @kernel
 def end_all(pool: Pool, first: int) -> int:
-    """End the open runs from slot `first` on, because nothing follows.
+    """End the open runs from slot `first` on, because nothing follows. Return the slot at which room is
+    needed, or the number of slots.
 
     Parameters
     ----------
     first : int
         The first slot.
-
-    Returns
-    -------
-    The slot at which room is needed, or the number of slots.
     """
     runs, keys, meta = pool.runs, pool.keys, pool.meta
     for slot in range(first, keys.shape[0]):

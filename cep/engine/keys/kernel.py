@@ -169,7 +169,7 @@ def find_texts(
 
 @kernel
 def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64, done: int, rows: I64) -> int:
-    """Find the rows of keys and add missing ones until there is no room.
+    """Find the rows of keys and add missing ones until there is no room; return how many keys are done.
 
     Parameters
     ----------
@@ -181,10 +181,6 @@ def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64,
         How many rows there are, and how much of `text` is used; changed.
     done : int
         The number of keys that are done.
-
-    Returns
-    -------
-    The number of keys that are done; less than m: there is no room for the next one.
     """
     mask = index.shape[0] - 1
     for key in range(done, keys.shape[0]):
@@ -253,7 +249,8 @@ def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None
 def group_versions(
     order: I64, rows: I64, groups: I32, marks: I64, of_version: I32, starts: I64, grouped: I64
 ) -> int:
-    """Sort versions by their rows, in order of the first version of each: a counting sort, which is stable.
+    """Sort versions by their rows, in order of the first version of each; return the number of these rows. It
+    is a counting sort, which is stable.
 
     Parameters
     ----------
@@ -272,10 +269,6 @@ def group_versions(
         All 0; written: where the versions of each number start in `grouped`, and where the last ones end.
     grouped : (m,) int64
         The sorted versions; written.
-
-    Returns
-    -------
-    The number of rows that have a version.
     """
     n = 0
     for place in range(order.shape[0]):
@@ -306,7 +299,8 @@ def group_versions(
 def find_due(
     rows: I64, codes: I32, time_us: I64, groups: I32, marks: I64, starts: I64, due_us: I64, found: I64
 ) -> int:
-    """Find for each event the latest due version at or before its time, or else its row.
+    """Find for each event the latest due version at or before its time, or else its row; return for how many
+    events one is due.
 
     Parameters
     ----------
@@ -327,10 +321,6 @@ def find_due(
     found : (3, n) int64
         Written: the row of each event, -1: none, or a version is due. Then the events for which a version is
         due, in order, and these versions.
-
-    Returns
-    -------
-    The number of events for which a version is due.
     """
     n = 0
     for event in range(time_us.shape[0]):

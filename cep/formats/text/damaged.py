@@ -47,13 +47,8 @@ def bytes_behind_end(name: str, n_bytes: int, form: str) -> InputError:
 def rest_of(name: str, n_known: int, block_bytes: int) -> Generator[bytes, None, InputError | None]:
     """Yield the content after its first `n_known` bytes, up to the damage.
 
-    `block_bytes`: the approximate number of bytes at a time.
-
-    Returns
-    -------
-    InputError or None
-        None: no damage, and at most zeros after the end. An error with the code E0624: other bytes
-        after it.
+    `block_bytes`: the approximate number of bytes at a time. Returns None if there is no damage, and at most
+    zeros after the end; an error with the code E0624 if other bytes follow it.
 
     Raises OSError or pa.ArrowException: the content ends before its end.
     """

@@ -37,6 +37,7 @@ def look_ahead(
     bits: I64, codes: I32, times_us: I64, readers: Readers, horizon_us: int, last: int, pairs: Pairs
 ) -> int:
     """Scan backwards from row `last`; write a pair for each event that can still contribute to a match.
+    Return the row at which there was no more room; -1: done.
 
     Parameters
     ----------
@@ -50,10 +51,6 @@ def look_ahead(
         The first row.
     pairs : Pairs
         Written, the last event first.
-
-    Returns
-    -------
-    The row at which there was no more room; -1: done.
     """
     rules, bit_ptr, bit_rule = readers.scans, readers.bit_ptr, readers.bit_rule
     pair_rule, pair_row, found = pairs.rule, pairs.row, pairs.found

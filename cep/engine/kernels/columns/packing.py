@@ -79,16 +79,13 @@ def column_divisor(matrix: I64, column: int, order: I64, low: int) -> int:
 
 @kernel
 def column_digits(matrix: I64, column: int, order: I64, bounds: I64) -> int:
-    """Return the largest number of decimals of the doubles in a column.
+    """Return the largest number of decimals of the doubles in a column; -1: some have more than
+    `MOST_DIGITS`, are too large, or are not decimal.
 
     Parameters
     ----------
     bounds : (2,) int64
         The lowest and the highest number, without the decimal point; written.
-
-    Returns
-    -------
-    The number of decimals; -1: some doubles have more than `MOST_DIGITS`, are too large, or are not decimal.
     """
     digits, power = 0, 1.0
     low, high = _LARGEST, -_LARGEST

@@ -222,12 +222,9 @@ def _drop(ring: Ring, slot: int, n: int) -> None:
 
 @inlined
 def _load_key(ring: Ring, slot: int, sums: PaneSums, kinds: int) -> tuple[int, int, int, int, int, int]:
-    """Remove the window and the newest pane from what a key kept.
-
-    Returns
-    -------
-    The number of values in the window, the first and the last chunk; the newest pane, the number of its
-    values, and its value if it has one. Without such a pane it is NEVER.
+    """Remove the window and the newest pane from what a key kept. Return the number of values in the window,
+    the first and the last chunk; the newest pane, the number of its values, and its value if it has one.
+    Without such a pane it is NEVER.
     """
     slots, entries = ring.keys, ring.entries
     n, low, high = 0, at.N_TOTALS, -1

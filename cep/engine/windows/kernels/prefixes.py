@@ -210,7 +210,8 @@ def sum_by_prefixes(
     known: U8,
     prefixes: I64,
 ) -> bool:
-    """Write sums and averages of windows.
+    """Write sums and averages of windows; return False, and write nothing, unless the numbers are finite and
+    of similar size.
 
     Parameters
     ----------
@@ -227,10 +228,6 @@ def sum_by_prefixes(
         What each column is: COUNT, SUM, AVG.
     prefixes : (m, 2) int64
         Room for two numbers for each entry and for one more; overwritten.
-
-    Returns
-    -------
-    Whether the numbers are finite and of similar size. If not, nothing is written.
     """
     is_double, keeps_sums = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.KEPT] == at.SUMS
     n_keys, n_entries = batch.slots.shape[0], frames.ends[batch.slots.shape[0] - 1, 1]
@@ -274,7 +271,7 @@ def sum_by_prefixes(
 def spread_by_prefixes(
     ring: Ring, batch: KeyedBatch, frames: Frames, functions: I64, out: I64, known: U8, prefixes: I64
 ) -> bool:
-    """Write variances and standard deviations of windows that slide, as `sum_by_prefixes` writes sums.
+    """Write variances and standard deviations of windows that slide; return as `sum_by_prefixes`.
 
     Parameters
     ----------
@@ -287,10 +284,6 @@ def spread_by_prefixes(
     prefixes : (m, 5) int64
         Room for the halves of a sum and three words of a sum of squares, for each entry and for one more;
         overwritten.
-
-    Returns
-    -------
-    Whether the numbers are finite and of similar size. If not, nothing is written.
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     n_keys = batch.slots.shape[0]

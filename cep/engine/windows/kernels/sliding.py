@@ -102,11 +102,8 @@ def _sum_of(ring: Ring, start: int, length: int, is_double: bool, least: int) ->
 def _leave(
     ring: Ring, entries: tuple[int, int], total: tuple[int, int], bound: int, least: int, is_summed: bool
 ) -> tuple[int, int, int, int]:
-    """Drop the first entries, up to a bound, also from their sum if it is kept.
-
-    Returns
-    -------
-    The first entry, the number of entries, the halves of their sum.
+    """Drop the first entries, up to a bound, also from their sum if it is kept. Return the first entry, the
+    number of entries, the halves of their sum.
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     start, length = entries
@@ -269,7 +266,8 @@ def _slide_key(ring: Ring, batch: KeyedBatch, reads: Reads, results: Results, ke
 def slide_windows(
     ring: Ring, batch: KeyedBatch, reads: Reads, functions: I64, out: I64, known: U8, progress: I64
 ) -> int:
-    """Write counts, sums and averages of sliding windows, and keep what later events may see.
+    """Write counts, sums and averages of sliding windows, and keep what later events may see. Return DONE;
+    NO_ROOM; OTHER_NUMBERS: those of the next key are not finite, differ in size, or are too many.
 
     Parameters
     ----------
@@ -280,10 +278,6 @@ def slide_windows(
     progress : (2,) int64
         The number of keys that are done; if there is no room for the next one, the number of entries it may
         need.
-
-    Returns
-    -------
-    DONE; NO_ROOM; OTHER_NUMBERS: those of the next key are not finite, differ in size, or are too many.
     """
     is_double, n_keys = ring.spec[at.IS_DOUBLE] != 0, batch.slots.shape[0]
     results = Results(functions, out, known, is_double, False)

@@ -294,7 +294,8 @@ def _remove_values(ring: Ring, frames: Frames, sums: Sums, begin: int, first: in
 def sum_windows(
     ring: Ring, batch: KeyedBatch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
 ) -> int:
-    """Write the functions of the sums of windows.
+    """Write the functions of the sums of windows. Return the key to continue with: for this one `ring` has no
+    room.
 
     Parameters
     ----------
@@ -306,10 +307,6 @@ def sum_windows(
         What each column is: COUNT, SUM, AVG, VARIANCE, STDDEV.
     keys : (3,) int64
         The first key in `frames`, the first one to compute, and the one after the last.
-
-    Returns
-    -------
-    The key to continue with: for this one `ring` has no room.
     """
     is_double, keeps_sums = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.KEPT] == at.SUMS
     with_totals, with_squares = ring.spec[at.SUMMED] != at.NO_VALUES, ring.spec[at.SUMMED] == at.SQUARES

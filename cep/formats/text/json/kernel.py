@@ -485,7 +485,8 @@ def is_end(data: U8, at: int, end: int) -> bool:
 def read_lines(
     data: U8, starts: I64, ends: I64, names: Names, columns: Columns, lines: I64, refused: I64
 ) -> int:
-    """Set the columns to the values of plain lines, and say which lines are not plain.
+    """Set the columns to the values of plain lines, and say which lines are not plain; return the number of
+    events.
 
     A line is plain if it is an object of RFC 8259 in UTF-8, with only blanks, tabs and carriage returns
     around it; if no name of a column occurs twice in an object, or has unusual escapes; if values are NULL or
@@ -501,10 +502,6 @@ def read_lines(
         Is set to the line of each event.
     refused : (n,) int64
         Is set to the lines that are not plain.
-
-    Returns
-    -------
-    The number of events.
     """
     row = 0
     n_columns, n_texts = len(columns.kind), len(columns.text_end)
