@@ -124,19 +124,17 @@ class Kernel:
             self._load(key)
         return key in self._codes
 
-    def _stored(self) -> tuple[Path, str, str, str]:
+    @functools.cached_property
+    def place(self) -> stored.Place:
+        """Where its machine code is on disk."""
         function = self.py_func
-        return (
-            Path(function.__code__.co_filename),
-            function.__module__,
-            function.__name__,
-            self._sources.stamp,
-        )
+        source = Path(function.__code__.co_filename)
+        return stored.Place(source, function.__module__, function.__name__, self._sources.stamp)
 
     def _load(self, key: Key) -> None:
         from cep.jit import loading
 
-        for code in stored.load(*self._stored()):
+        for code in self.place.load():
             if code.key == key:
                 try:
                     self._codes[key] = loading.call(code, self.py_func)
@@ -144,10 +142,14 @@ class Kernel:
                     return
 
     def _compile(self, key: Key) -> None:
-        self._codes[key], code = compiler().compile_kernel(self.of_numba(), key)
-        if code is not None:
-            others = [kept for kept in stored.load(*self._stored()) if kept.key != key]
-            stored.save(*self._stored(), [*others, code])
+        with self.place.locked():
+            self._load(key)  # another process may have compiled it by now
+            if key in self._codes:
+                return
+            self._codes[key], code = compiler().compile_kernel(self.of_numba(), key)
+            if code is not None:
+                others = [kept for kept in self.place.load() if kept.key != key]
+                self.place.save([*others, code])
 
     @property
     def keys(self) -> Sequence[Key]:
@@ -156,7 +158,7 @@ class Kernel:
 
     def is_compiled(self) -> bool:
         """Return whether it is compiled, in this process or on disk."""
-        return bool(self._codes) or stored.has(*self._stored())
+        return bool(self._codes) or self.place.has()
 
     def of_numba(self) -> Any:
         """Return numba's dispatcher. Other kernels may call it."""

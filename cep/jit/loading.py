@@ -66,15 +66,15 @@ def _engine() -> Any:
 
     This keeps the symbols of different files separate, whichever processes compiled them.
     """
-    target = _target_machine()
+    target = target_machine(llvm.Target.from_default_triple())
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
 
 
-def _target_machine() -> Any:
-    target = llvm.Target.from_default_triple()
+def target_machine(target: Any, **options: Any) -> Any:
+    """Return LLVM's compiler for a target, set up as numba does for code that is loaded into the process."""
     is_x86 = target.name.startswith("x86")
     return target.create_target_machine(
-        reloc="static" if is_x86 else "default", codemodel="jitdefault", jit=True
+        reloc="static" if is_x86 else "default", codemodel="jitdefault", jit=True, **options
     )
 
 

@@ -3,25 +3,34 @@
 The file starts with a line of JSON: the sources that the code was compiled from, the machine, what is needed
 to load it, and the digest of the code, which follows the line. Nothing in it is unpickled. Code that was
 compiled from other sources, by another numba, for another processor, or is damaged is not loaded.
+
+The package may carry such files for `PROCESSORS`, also in a ZIP archive. Code of this machine comes first.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
 import os
+import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, cast
 
 import llvmlite
 import numpy as np
 
 from cep.jit.arguments import Key, as_json, of_json
+from cep.jit.processors import HOST, PROCESSORS, fitting
+
+if TYPE_CHECKING:
+    from importlib.abc import ResourceLoader
 
 SUFFIX = ".kernel"
 """The ending of the files."""
@@ -68,23 +77,50 @@ def machine() -> str:
     """
     import llvmlite.binding as llvm
 
+    try:
+        features = llvm.get_host_cpu_features().flatten()
+    except RuntimeError:
+        features = ""
+    return _digest(
+        sys.implementation.cache_tag, sys.hexversion, np.__version__,
+        _version_of("numba"), llvmlite.__version__,
+        llvm.get_process_triple(), llvm.get_host_cpu_name(), features,
+        _settings(),
+    )  # fmt: skip
+
+
+@cache
+def machine_of(processor: str) -> str:
+    """Return the digest of the same for code that was compiled for one of `PROCESSORS`, on any machine.
+
+    Bug fixes of Python and numpy change no such code; each numba and llvmlite may.
+    """
+    made = PROCESSORS[processor]
+    return _digest(
+        sys.implementation.cache_tag, sys.version_info[:2], np.__version__.split(".")[:2],
+        _version_of("numba"), llvmlite.__version__,
+        made.triple, made.model, sorted(made.features),
+    )  # fmt: skip
+
+
+def _digest(*said: Any) -> str:
+    return hashlib.sha256(json.dumps((_VERSION, *said)).encode()).hexdigest()
+
+
+def _settings() -> list[tuple[str, str]]:
+    """Return numba's settings that change machine code."""
     settings = sorted(
         item for item in os.environ.items() if item[0].startswith("NUMBA_") and item[0] not in _NOT_OF_CODE
     )
     file = Path(".numba_config.yaml")
     if file.is_file():
         settings.append((file.name, file.read_text("utf-8")))
-    try:
-        features = llvm.get_host_cpu_features().flatten()
-    except RuntimeError:
-        features = ""
-    said = (
-        _VERSION, sys.implementation.cache_tag, sys.hexversion, np.__version__,
-        _version_of("numba"), llvmlite.__version__,
-        llvm.get_process_triple(), llvm.get_host_cpu_name(), features,
-        settings,
-    )  # fmt: skip
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return settings
+
+
+def compile_for(model: str) -> None:
+    """Make this process compile for a processor, as LLVM names it. numba must not be imported yet."""
+    os.environ.update(NUMBA_CPU_NAME=model, NUMBA_CPU_FEATURES="")
 
 
 def _version_of(package: str) -> str:
@@ -95,56 +131,186 @@ def _version_of(package: str) -> str:
     return Path(found.origin).with_name("_version.py").read_text("utf-8")
 
 
-def places(source: Path) -> list[Path]:
-    """Return the folders in which code of kernels of a module may be, the first choice first.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the machine code of a kernel belongs.
 
-    They are those of numba: ``NUMBA_CACHE_DIR``, else next to the source, else in the user's cache.
+    Attributes
+    ----------
+    source
+        The file of the kernel's module. It may be inside a ZIP archive.
+    module, function
+        The name of the kernel.
+    stamp
+        The digest of the sources that the code depends on.
     """
-    folder = source.parent
-    place = f"{folder.name}_{hashlib.sha256(os.path.abspath(folder).encode()).hexdigest()[:40]}"
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    if given:
-        return [Path(given) / place]
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return [folder / "__pycache__", Path(caches) / "spark-cep" / place]
 
+    source: Path
+    module: str
+    function: str
+    stamp: str
 
-def _name(module: str, function: str) -> str:
-    return f"{module.rpartition('.')[2]}.{function}.{sys.implementation.cache_tag}-{machine()[:12]}{SUFFIX}"
+    def folders(self) -> list[Path]:
+        """Return the folders in which code may be, the first choice first.
 
+        They are ``NUMBA_CACHE_DIR``, else next to the source, else in the user's cache, else in the folder
+        of temporary files. Only the second one depends on the place of the source: a cluster puts an
+        archive into a new folder for each application.
+        """
+        folder = f"{self.module.rpartition('.')[0]}-{self.stamp[:16]}"
+        given = os.environ.get("NUMBA_CACHE_DIR")
+        if given:
+            return [Path(given) / folder]
+        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        return [
+            self.source.parent / "__pycache__", Path(caches) / "spark-cep" / folder, _temporary() / folder,
+        ]  # fmt: skip
 
-def _header(file: BinaryIO, stamp: str) -> dict[str, Any] | None:
-    """Return the first line of a file, if it is for this machine and these sources."""
-    try:
-        header: dict[str, Any] = json.loads(file.readline())
-        is_good = (header["machine"], header["sources"]) == (machine(), stamp)
-    except (ValueError, KeyError, TypeError):
-        return None
-    return header if is_good else None
+    @property
+    def name(self) -> str:
+        """The name of the file in each folder."""
+        tag = f"{sys.implementation.cache_tag}-{machine()[:12]}"
+        return f"{self.module.rpartition('.')[2]}.{self.function}.{tag}{SUFFIX}"
 
+    def carried_in(self, processor: str) -> str:
+        """Return the path of the code that the package carries for a processor, inside this package."""
+        return f"carried/{processor}-{sys.implementation.cache_tag}/{self.module}.{self.function}{SUFFIX}"
 
-def _opened(source: Path, module: str, function: str, stamp: str) -> tuple[dict[str, Any], BinaryIO] | None:
-    """Return the header of the first valid file of a kernel, and the content after its header."""
-    for folder in places(source):
+    def _files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the digest of the machine and the content of each file that may have code for this one."""
+        for folder in self.folders():
+            with suppress(OSError):
+                _check_private(folder)
+                yield machine(), (folder / self.name).read_bytes()
+        yield from self._carried(HOST, machine())
+        if not _settings():
+            for processor in fitting():
+                yield from self._carried(processor, machine_of(processor))
+
+    def _carried(self, processor: str, digest: str) -> Iterator[tuple[str, bytes]]:
+        assert __spec__ is not None
+        loader = cast("ResourceLoader", __spec__.loader)  # it also reads from ZIP archives
+        with suppress(OSError):
+            yield digest, loader.get_data(os.path.join(os.path.dirname(__file__), self.carried_in(processor)))
+
+    def carried(self, processor: str) -> list[MachineCode]:
+        """Return the valid code that the package carries for one of `PROCESSORS`."""
+        found = self._carried(processor, machine_of(processor))
+        return next((_codes(file) for digest, data in found if (file := self._valid(digest, data))), [])
+
+    def _valid(self, digest: str, data: bytes) -> _File | None:
+        """Return a file if it is of a machine and these sources."""
+        line, _, code = data.partition(b"\n")
         try:
-            file = (folder / _name(module, function)).open("rb")
-        except OSError:
-            continue
-        header = _header(file, stamp)
-        if header is not None:
-            return header, file
-        file.close()
-    return None
+            header: dict[str, Any] = json.loads(line)
+            is_good = (header["machine"], header["sources"]) == (digest, self.stamp)
+        except (ValueError, KeyError, TypeError):
+            return None
+        return (header, code) if is_good else None
+
+    def _found(self) -> _File | None:
+        return next((file for found in self._files() if (file := self._valid(*found))), None)
+
+    def load(self) -> list[MachineCode]:
+        """Return the valid code of the kernel: one for each kind of arguments."""
+        found = self._found()
+        return [] if found is None else _codes(found)
+
+    def has(self) -> bool:
+        """Return whether there is code of the kernel that is valid according to its first line."""
+        return self._found() is not None
+
+    def data(self, digest: str, codes: Iterable[MachineCode]) -> bytes:
+        """Return the content of a file with code for a machine, which `digest` identifies."""
+        parts: list[dict[str, Any]] = []
+        code = b""
+        for machine_code in codes:
+            start = len(code)
+            code += machine_code.code
+            parts.append(
+                {
+                    "key": as_json(machine_code.key),
+                    "function": machine_code.function,
+                    "environment": machine_code.environment,
+                    "needed": machine_code.needed,
+                    "start": start,
+                    "end": len(code),
+                }
+            )
+        header = {
+            "machine": digest,
+            "sources": self.stamp,
+            "digest": hashlib.sha256(code).hexdigest(),
+            "parts": parts,
+        }
+        return json.dumps(header).encode() + b"\n" + code
+
+    def save(self, codes: Iterable[MachineCode]) -> None:
+        """Write the code of the kernel to the first possible folder, the whole file at once."""
+        data = self.data(machine(), codes)
+        for folder in self.folders():
+            try:
+                _make(folder)
+                path = folder / self.name
+                written = path.with_name(f"{path.name}.{os.getpid()}")
+                written.write_bytes(data)
+                written.replace(path)
+            except OSError:
+                continue
+            return
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Wait until no other process of this machine compiles the kernel, and let none begin.
+
+        The system removes the lock of a process that ended, however it ended. Where no file can be locked,
+        each process compiles for itself.
+        """
+        descriptor = None
+        for folder in self.folders():
+            try:
+                _make(folder)
+                descriptor = os.open(folder / f"{self.name}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError:
+                continue
+            break
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
 
-def load(source: Path, module: str, function: str, stamp: str) -> list[MachineCode]:
-    """Return the valid code of a kernel on disk: one for each kind of arguments."""
-    found = _opened(source, module, function, stamp)
-    if found is None:
-        return []
-    header, file = found
-    with file:
-        code = file.read()
+@cache
+def _temporary() -> Path:
+    """Return the folder of temporary files of this user. Other users may have created it."""
+    import tempfile
+
+    return Path(tempfile.gettempdir()) / f"spark-cep-{os.geteuid()}"
+
+
+def _make(folder: Path) -> None:
+    """Create a folder, in one that only this user can change if that is created, too."""
+    folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+    _check_private(folder)
+    folder.mkdir(exist_ok=True)
+
+
+def _check_private(folder: Path) -> None:
+    """Raise PermissionError if other users may change the code in the folder of temporary files."""
+    if folder.parent == _temporary():
+        found = os.lstat(folder.parent)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(folder.parent)
+
+
+_File = tuple[dict[str, Any], bytes]
+"""The first line and the code."""
+
+
+def _codes(file: _File) -> list[MachineCode]:
+    header, code = file
     if hashlib.sha256(code).hexdigest() != header["digest"]:
         return []
     return [_part(part, code) for part in header["parts"]]
@@ -155,47 +321,3 @@ def _part(part: dict[str, Any], code: bytes) -> MachineCode:
         of_json(part["key"]), part["function"], part["environment"], tuple(part["needed"]),
         code[part["start"] : part["end"]],
     )  # fmt: skip
-
-
-def has(source: Path, module: str, function: str, stamp: str) -> bool:
-    """Return whether code of a kernel on disk is valid according to its first line."""
-    found = _opened(source, module, function, stamp)
-    if found is not None:
-        found[1].close()
-    return found is not None
-
-
-def save(source: Path, module: str, function: str, stamp: str, codes: Iterable[MachineCode]) -> None:
-    """Write the code of a kernel to the first possible place, the whole file at once."""
-    parts: list[dict[str, Any]] = []
-    code = b""
-    for machine_code in codes:
-        start = len(code)
-        code += machine_code.code
-        parts.append(
-            {
-                "key": as_json(machine_code.key),
-                "function": machine_code.function,
-                "environment": machine_code.environment,
-                "needed": machine_code.needed,
-                "start": start,
-                "end": len(code),
-            }
-        )
-    header = {
-        "machine": machine(),
-        "sources": stamp,
-        "digest": hashlib.sha256(code).hexdigest(),
-        "parts": parts,
-    }
-    data = json.dumps(header).encode() + b"\n" + code
-    for folder in places(source):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / _name(module, function)
-            written = path.with_name(f"{path.name}.{os.getpid()}")
-            written.write_bytes(data)
-            written.replace(path)
-        except OSError:
-            continue
-        return

@@ -78,7 +78,7 @@ def test_numba_sets_up_machine_code_on_disk_as_we_do() -> None:
 
     text = inspect.getsource(codegen.JITCPUCodegen._customize_tm_options)
     for part in ("reloc_model = 'static'", "reloc_model = 'default'", "'jitdefault'"):
-        assert part in text, "numba sets up LLVM in another way: loading._target_machine"
+        assert part in text, "numba sets up LLVM in another way: loading.target_machine"
 
 
 def test_make_function_and_environment_make_a_function_of_an_address(result: Any) -> None:
