@@ -27,6 +27,7 @@ from spark_runtime.dataflow.schema import quoted, spark_schema, spark_type
 from spark_runtime.operator.findings import COLUMNS, Unpacker, match_column
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
+from spark_runtime.state.pointer import Kept
 from spark_runtime.tables.content import Content
 from spark_runtime.wire.key_groups import labels
 from spark_runtime.wire.output import (
@@ -65,6 +66,8 @@ class Dataflow:
         Whether the input is complete, so that rules over rules by another key run in stages.
     tables
         The contents of static tables, unless each micro-batch names them.
+    kept
+        Where large state of a stream is kept; None: in Spark's state store.
     """
 
     rules: RuleSet
@@ -74,6 +77,7 @@ class Dataflow:
     by_own_events: bool = True
     is_batch: bool = False
     tables: Mapping[str, Content] = field(default_factory=dict)
+    kept: Kept | None = None
 
     @cached_property
     def labels(self) -> tuple[int, ...]:
@@ -90,6 +94,7 @@ class Dataflow:
             by_own_events=self.by_own_events,
             tables=self.tables,
             first_group=self.labels[0],
+            kept=self.kept,
         )
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +20,12 @@ from cep.engine.matching.counters import Counters
 from cep.engine.prepare.versions import extent_rows
 from cep.formats.late_events import late_schema
 from cep.program.program import TIME_COLUMN, missing_column, widened
-from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
+from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RuleSet
 from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.late import Late
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.wire.output import (
     COUNTS,
-    LATE,
     MATCH,
     OUTPUT_SCHEMA,
     CallResults,
@@ -101,11 +101,61 @@ class Extents:
                     chain.push(number, extent_rows(program, stream, first_us, latest_us))
 
 
+class Moment(NamedTuple):
+    """A call of the operator, but for its parcels.
+
+    Parameters
+    ----------
+    group
+        The label of the key group.
+    spark_us, cap_us, clock_us
+        See `Call.advance`.
+    """
+
+    group: int
+    spark_us: int | None
+    cap_us: int | None
+    clock_us: int | None
+
+
+@dataclass(slots=True)
+class Results:
+    """The results of a call of the operator.
+
+    Parameters
+    ----------
+    found
+        Matches, late events and dead letters.
+    counts
+        `cep.counts.Counts` as JSON: of the readers, unchanged, then of the call.
+    deadline_us
+        The first time at which the key group has something to do without events, or None.
+    """
+
+    found: CallResults
+    counts: list[str]
+    deadline_us: int | None
+
+    def output(self, delivery: Delivery, rules: RuleSet, file: str) -> Iterator[pa.RecordBatch]:
+        """Deliver the results, in files named after `file`; yield the rest, and the counts."""
+        delivery.deliver(self.found, file)
+        texts = [(COUNTS, counts) for counts in self.counts]
+        texts += [row for row in self.found.texts(rules.inputs) if row[0] in delivery.kinds]
+        if texts:  # as one batch: each costs Spark a quarter of a millisecond
+            yield _output([kind for kind, _ in texts], [text for _, text in texts], [None] * len(texts))
+        if MATCH in delivery.kinds:
+            for table in self.found.matches:
+                yield _output([MATCH], [None], [record_bytes(table)])
+        self.found.matches.close()
+
+
 class Call:
     """One call of the operator.
 
     Parameters
     ----------
+    gets_whole
+        Whether late events are an output, so that they also come whole.
     by_own_events
         Whether the latest event determines the event time.
     is_first
@@ -113,16 +163,14 @@ class Call:
     """
 
     def __init__(
-        self, chain: Chain, delivery: Delivery, *, by_own_events: bool = True, is_first: bool = True
+        self, chain: Chain, *, gets_whole: bool, by_own_events: bool = True, is_first: bool = True
     ) -> None:
         self.chain = chain
         self.rules = chain.rules
         self.counts = Counts()
         self.found = CallResults(Matches(carried_schema(self.rules.match_schema)))
-        self._delivery = delivery
         self._by_own_events = by_own_events
         self._of_matchers = MatcherCounts(chain)
-        gets_whole = any(kind.startswith(LATE) for kind in delivery.kinds)
         self._late = Late(self.rules, gets_whole=gets_whole, is_first=is_first)
         self._extents = Extents()
         self._read: list[str] = []  # counts of readers, passed on unchanged
@@ -221,23 +269,15 @@ class Call:
         self.counts.rows += n
         self.found.matches.append(pa.Table.from_arrays(arrays, schema=schema))
 
-    def output(self, file: str) -> Iterator[pa.RecordBatch]:
-        """Deliver the results, in files named after `file`; yield the rest, and the counts."""
+    def results(self) -> Results:
+        """Return the results, after all parcels were pushed and event time has advanced."""
         for name, tables in self._late.whole.items():
             self.found.late.setdefault(name, []).extend(tables)
         self.counts.add(self._late.counts())
         self.counts.add(self._of_matchers.added())
-        self._delivery.deliver(self.found, file)
         text = self.counts.to_json()
-        texts = [(COUNTS, counts) for counts in (*self._read, *([] if text == "{}" else [text]))]
-        kinds = self._delivery.kinds
-        texts += [row for row in self.found.texts(self.rules.inputs) if row[0] in kinds]
-        if texts:  # as one batch: each costs Spark a quarter of a millisecond
-            yield _output([kind for kind, _ in texts], [text for _, text in texts], [None] * len(texts))
-        if MATCH in kinds:
-            for table in self.found.matches:
-                yield _output([MATCH], [None], [record_bytes(table)])
-        self.found.matches.close()
+        counts = [*self._read, *([] if text == "{}" else [text])]
+        return Results(self.found, counts, self.chain.next_deadline_us())
 
 
 def _text(parcel: Parcel) -> str:

@@ -18,14 +18,26 @@ from pyspark import TaskContext
 from cep.engine.chains.chain import Chain
 from cep.rule_set import RuleSet
 from spark_runtime.compat.worker import mend_state_reader
-from spark_runtime.operator.call import Call
-from spark_runtime.operator.key_state import decode_state, encode_state
+from spark_runtime.operator.call import Call, Moment, Results
+from spark_runtime.operator.owner import owners_of
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
+from spark_runtime.state.files import StateFiles
+from spark_runtime.state.pointer import Kept, Task, is_pointer
+from spark_runtime.state.snapshots import decode_state, encode_state
 from spark_runtime.tables.content import Content, tables_of, told_to_task
 from spark_runtime.wire.loaded import freeze_loaded
-from spark_runtime.wire.output import KIND, MATCHES_COLUMN, OUTPUT_SCHEMA, TEXT, carried_schema
+from spark_runtime.wire.output import KIND, LATE, MATCHES_COLUMN, OUTPUT_SCHEMA, TEXT, carried_schema
 from spark_runtime.wire.packer import Packer
-from spark_runtime.wire.parcels import DATA, Contents, of_batch, of_frame, parcels, table_of_bytes, which
+from spark_runtime.wire.parcels import (
+    DATA,
+    Contents,
+    Parcel,
+    of_batch,
+    of_frame,
+    parcels,
+    table_of_bytes,
+    which,
+)
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, time_of_task
 
 if TYPE_CHECKING:
@@ -50,6 +62,8 @@ class KeyGroups:
         The contents of static tables, unless the task's property names them.
     first_group
         The label of the key group that counts the input that all key groups get.
+    kept
+        Where large state is kept; None: in Spark's state store, as all state of a batch is in memory.
     """
 
     rules: RuleSet
@@ -58,52 +72,86 @@ class KeyGroups:
     by_own_events: bool = True
     tables: Mapping[str, Content] = field(default_factory=dict)
     first_group: int = 0
+    kept: Kept | None = None
 
     def __call__(
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
         """Handle the parcels of one key group and micro-batch, or its timeout; yield the output."""
         freeze_loaded()
-        tables = tables_of(self.rules.programs, self.tables, told_to_task())
-        matchers = decode_state(state.get[0], self.rules, self.n_groups, tables) if state.exists else None
-        chain = Chain(self.rules, matchers, tables=tables)
-        call = Call(
-            chain, self.delivery, by_own_events=self.by_own_events, is_first=key[0] == self.first_group
+        group = int(key[0])
+        parcels = (
+            iter(()) if state.hasTimedOut else (parcel for frame in frames for parcel in of_frame(frame))
         )
-        if not state.hasTimedOut:
-            for frame in frames:
-                call.push_all(of_frame(frame))
         spark_watermark_us = state.getCurrentWatermarkMs() * 1000
-        # Spark's watermark starts at 1970: before the first event it means nothing.
-        cap_us = time_of_task(CAP_PROPERTY)
-        clock_us = time_of_task(CLOCK_PROPERTY) if self.rules.tells_end else None
-        call.advance(spark_watermark_us if spark_watermark_us > 0 else None, cap_us, clock_us)
-        if cap_us is not None:
-            call.counts.waiting[str(key[0])] = sum(matcher.n_waiting for matcher in chain.matchers)
-            call.counts.waiting_bytes[str(key[0])] = sum(matcher.waiting_bytes for matcher in chain.matchers)
-        state.update((encode_state(chain.matchers, self.n_groups),))
-        deadline_us = chain.next_deadline_us()
-        if self.rules.tells_end:
-            call.counts.deadlines[str(key[0])] = deadline_us
-        if deadline_us is not None:
+        moment = Moment(
+            group=group,
+            # Spark's watermark starts at 1970: before the first event it means nothing.
+            spark_us=spark_watermark_us if spark_watermark_us > 0 else None,
+            cap_us=time_of_task(CAP_PROPERTY),
+            clock_us=time_of_task(CLOCK_PROPERTY) if self.rules.tells_end else None,
+        )
+        value: bytes | None = bytes(state.get[0]) if state.exists else None
+        if value is not None and is_pointer(value):
+            results, value = owners_of(self).call(value, Task.running(group), moment, list(parcels))
+        else:
+            results, value = self._call_inline(value, moment, parcels)
+        state.update((value,))
+        if results.deadline_us is not None:
             # Spark calls when its watermark is past the timeout; we want the call when it is reached.
-            timeout_ms = -(-deadline_us // 1000) - 1
+            timeout_ms = -(-results.deadline_us // 1000) - 1
             state.setTimeoutTimestamp(max(timeout_ms, state.getCurrentWatermarkMs(), 1))
-        file = f"{key[0]}-timeout" if state.hasTimedOut else str(key[0])
-        return (batch.to_pandas() for batch in call.output(file))
+        file = f"{group}-timeout" if state.hasTimedOut else str(group)
+        return (batch.to_pandas() for batch in results.output(self.delivery, self.rules, file))
+
+    def _call_inline(
+        self, value: bytes | None, moment: Moment, parcels: Iterable[Parcel]
+    ) -> tuple[Results, bytes]:
+        """Return the results of a call of a group whose state is in Spark's store, and the new value."""
+        tables = tables_of(self.rules.programs, self.tables, told_to_task())
+        matchers = None if value is None else decode_state(value, self.rules, self.n_groups, tables)
+        chain = Chain(self.rules, matchers, tables=tables)
+        results = self.results(chain, moment, parcels)
+        snapshot = encode_state(chain.matchers, self.n_groups)
+        if self.kept is None:
+            return results, snapshot
+        files = StateFiles(self.kept, self.rules, self.n_groups)
+        return results, files.stored(snapshot, Task.running(moment.group))
+
+    def results(self, chain: Chain, moment: Moment, parcels: Iterable[Parcel]) -> Results:
+        """Return the results of a call, which changes `chain`."""
+        call = Call(
+            chain,
+            gets_whole=self._gets_late,
+            by_own_events=self.by_own_events,
+            is_first=moment.group == self.first_group,
+        )
+        call.push_all(parcels)
+        call.advance(moment.spark_us, moment.cap_us, moment.clock_us)
+        if moment.cap_us is not None:
+            group = str(moment.group)
+            call.counts.waiting[group] = sum(matcher.n_waiting for matcher in chain.matchers)
+            call.counts.waiting_bytes[group] = sum(matcher.waiting_bytes for matcher in chain.matchers)
+        if self.rules.tells_end:
+            call.counts.deadlines[str(moment.group)] = chain.next_deadline_us()
+        return call.results()
+
+    @property
+    def _gets_late(self) -> bool:
+        return any(kind.startswith(LATE) for kind in self.delivery.kinds)
 
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle all parcels of one partition of a batch; yield the output."""
         freeze_loaded()
         tables = tables_of(self.rules.programs, self.tables, {})
-        call = Call(Chain(self.rules, tables=tables), self.delivery)
+        call = Call(Chain(self.rules, tables=tables), gets_whole=self._gets_late)
         for batch in batches:
             call.push_all(of_batch(batch))
             del batch  # otherwise the last one stays in memory until the end
         call.finish()
         context = TaskContext.get()
         assert context is not None
-        yield from call.output(str(context.partitionId()))
+        yield from call.results().output(self.delivery, self.rules, str(context.partitionId()))
 
     def batch_stage(
         self, batches: Iterable[pa.RecordBatch], packer: Packer, stage: int, *, is_last: bool
@@ -119,7 +167,8 @@ class KeyGroups:
             fed.extend(packer.of_events(number, events))
 
         tables = tables_of(self.rules.programs, self.tables, {})
-        call = Call(Chain(self.rules, tables=tables, stage=stage, forward=forward), self.delivery)
+        chain = Chain(self.rules, tables=tables, stage=stage, forward=forward)
+        call = Call(chain, gets_whole=self._gets_late)
         for batch in batches:
             now, later = later_parcels(batch, self.rules.chains.stages, stage)
             call.push_all(of_batch(now))
@@ -129,7 +178,7 @@ class KeyGroups:
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        found = call.output(f"{stage}-{number}")
+        found = call.results().output(self.delivery, self.rules, f"{stage}-{number}")
         yield from fed
         yield from found if is_last else as_parcels(found, packer.labels[number % len(packer.labels)])
 

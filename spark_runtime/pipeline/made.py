@@ -50,6 +50,8 @@ class Pipeline:
     tables: tuple[StaticFile, ...] = ()  # static ones only
     file: str = ""
     file_mode: FileMode = PRIVATE
+    keeps_files: bool = False  # of large state
+    state_memory_mb: int | None = None  # of warm state on a machine; None: a quarter of its memory
 
     @property
     def is_live(self) -> bool:

@@ -100,6 +100,8 @@ class PipelineSettings:
     )
     is_stream: bool = declared.choice({"stream": True, "batch": False}, name="mode")
     file_mode: FileMode = declared.file_mode()
+    keeps_files: bool = declared.choice({"inline": False, "files": True}, name="state")
+    state_memory_mb: int | None = declared.integer(None, at_least=1)
     spark: tuple[tuple[str, str], ...] = declared.own(_spark, ())
 
 
@@ -227,6 +229,8 @@ class _Reader:
             tables=tuple(static_file(rules, sources[name]) for name in static),
             file=str(self.file),
             file_mode=given.file_mode,
+            keeps_files=given.keeps_files,
+            state_memory_mb=given.state_memory_mb,
         )
         others = (found[name] for name, sink in (("late", late), ("dead_letter", dead)) if sink)
         nodes = [*_listed(found["sinks"]), *others]

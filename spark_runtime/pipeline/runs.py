@@ -31,6 +31,7 @@ from spark_runtime.pipeline.checkpoint import (
     SourceIdentity,
     check_query_log,
     last_done,
+    new_name,
     open_checkpoint,
     plan_for_tasks,
 )
@@ -47,9 +48,11 @@ from spark_runtime.sinks.place import folders_of
 from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.protocol import Source, SparkSource
+from spark_runtime.state.pieces import FOLDER as STATE_FOLDER
+from spark_runtime.state.pointer import Kept
 from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.tables.content import PROPERTY as TABLES_PROPERTY
-from spark_runtime.tables.content import text_of, timed_inputs
+from spark_runtime.tables.content import static_tables, text_of, timed_inputs
 from spark_runtime.tables.static import StaticFile, StaticTables
 from spark_runtime.wire.parcels import PARCEL_SCHEMA
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
@@ -270,7 +273,7 @@ class StreamRun(PipelineRun):
             checkpoint = history.accepted(self._say)
         else:
             history.require()
-        flow = self.flow(checkpoint.n_groups, checkpoint.run_id)
+        flow = replace(self.flow(checkpoint.n_groups, checkpoint.run_id), kept=self._kept(checkpoint))
         sources, of_spark = self._sources(checkpoint, has_begun=done.batch >= 0)
         if done.ended:
             self._say(
@@ -292,6 +295,19 @@ class StreamRun(PipelineRun):
         if self.batches is not None and not self.was_stopped:
             self.batches.require_progress()
         return self.totals.counts
+
+    def _kept(self, checkpoint: Checkpoint) -> Kept | None:
+        """Return where large state is kept; None: in Spark's state store."""
+        if (
+            not self.pipeline.keeps_files
+            or is_remote(checkpoint.path)
+            or static_tables(self.rules.programs)  # their contents are not retained as long
+        ):
+            return None
+        n_retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 100)
+        memory = self.pipeline.state_memory_mb
+        most_bytes = None if memory is None else memory << 20
+        return Kept(f"{checkpoint.path}/{STATE_FOLDER}", new_name(), n_retained, most_bytes)
 
     def _say(self, text: str) -> None:
         self.errors.print(text, markup=False, soft_wrap=True)

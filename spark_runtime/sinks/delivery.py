@@ -10,9 +10,7 @@ from cep.settings.file_mode import PRIVATE, FileMode
 from cep.spool.new_files import umask
 from spark_runtime.sinks.protocol import MicroBatch, Output, Rows, WorkerSink
 from spark_runtime.wire.output import MATCH, CallResults
-
-_BATCH_PROPERTY = "streaming.sql.batchId"
-"""The property in which Spark gives tasks the number of their micro-batch."""
+from spark_runtime.wire.plan import batch_of_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,7 @@ class Delivery:
             return MicroBatch(None, 0)
         context = TaskContext.get()
         assert context is not None
-        told = context.getLocalProperty(_BATCH_PROPERTY)
-        assert told is not None  # in the folder of another micro-batch the rows would be lost
-        return MicroBatch(self.run, int(told))
+        return MicroBatch(self.run, batch_of_task(context))
 
 
 def _rows_of(output: Output, found: CallResults) -> Rows:

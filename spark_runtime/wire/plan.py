@@ -117,6 +117,13 @@ class Plan:
         return cls.of_json(told if told.startswith("{") else Path(told).read_text())
 
 
+def batch_of_task(context: TaskContext) -> int:
+    """Return the number of the micro-batch that a task belongs to."""
+    told = context.getLocalProperty("streaming.sql.batchId")
+    assert told is not None  # in the folder of another micro-batch rows would be lost
+    return int(told)
+
+
 def time_of_task(name: str) -> int | None:
     """Return `Plan.cap_us` or `Plan.clock_us` of the micro-batch that the running task belongs to.
 

@@ -51,6 +51,7 @@ OF_THE_RUN: Mapping[str, Call | File] = {
     "after Spark's offsets": File("checkpoint/query/offsets/[0-9]*"),
     "before Spark's offsets": File("checkpoint/query/commits/[0-9]*"),
     "before the state": File("*/.batch=*/part-*"),
+    "files of state": File("checkpoint/state/*/[0-9]*"),
     "state of one group": File("checkpoint/query/state/0/[0-9]*/[0-9]*.*"),
     "after the state": Call("spark_runtime.pipeline.delivering", "Delivering._collected", AFTER),
     "a sink is noted": Call("spark_runtime.pipeline.delivering", "Notes.add", AFTER),

@@ -110,9 +110,12 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _run() -> None:
-    """Run a pipeline file, with a point in this process."""
+    """Run a pipeline file, with a point in this process. All state is in files, which are soon replaced."""
     from spark_runtime.pipeline.pipeline import run_pipeline
+    from tests.forced_state import force_files
     from tests.kills.points import plant
+
+    force_files()
 
     accepts = _ACCEPTING in sys.argv
     file, *call = (word for word in sys.argv[1:] if word != _ACCEPTING)

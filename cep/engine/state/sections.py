@@ -145,7 +145,7 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
         then, now = stored.identity().shared, identity.shared
         shared = replace(
             shared,
-            waiting=None if shared.waiting is None else _moved(shared.waiting, then, now, program),
+            waiting=None if shared.waiting is None else moved(shared.waiting, then, now, program),
             kept=None if shared.kept is None else _with_names(shared.kept, then, now, program),
         )
     rules = tuple(sections[rule.name] for rule in program.rules)
@@ -159,8 +159,8 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
 # ---------------------------------------------------------------- rules in another order
 
 
-def _moved(waiting: pa.Table, then: SharedIdentity, now: SharedIdentity, program: Program) -> pa.Table:
-    """Return waiting events with the predicate words and derived columns of `program`."""
+def moved(waiting: pa.Table, then: SharedIdentity, now: SharedIdentity, program: Program) -> pa.Table:
+    """Return stored events with the predicate words and derived columns of `program`."""
     names = program.event_schema.names
     words = [bits_column(word) for word in range(len(now.predicates))]
     columns = dict(zip(words, _moved_bits(waiting, then.predicates, now.predicates), strict=True))

@@ -31,12 +31,14 @@ def parcel_of(chain: Chain, *seconds: int) -> Parcel:
 
 
 def counts_of(call: Call) -> list[Counts]:
-    rows = pa.Table.from_batches(list(call.output("0")), OUTPUT_SCHEMA).to_pylist()
+    rows = pa.Table.from_batches(
+        list(call.results().output(ALL_AS_ROWS, call.rules, "0")), OUTPUT_SCHEMA
+    ).to_pylist()
     return [Counts.of_json(row[TEXT]) for row in rows if row[KIND] == COUNTS]
 
 
 def called(chain: Chain, *parcels: Parcel) -> Call:
-    call = Call(chain, ALL_AS_ROWS, by_own_events=False)
+    call = Call(chain, gets_whole=False, by_own_events=False)
     call.push_all(parcels)
     return call
 

@@ -13,7 +13,6 @@ from cep.local.given_events import event_table
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from spark_runtime.operator.call import Call
-from spark_runtime.sinks.delivery import ALL_AS_ROWS
 from spark_runtime.wire.packer import Packer
 from spark_runtime.wire.parcels import GROUP, of_batch
 from tests.unit.engine.window_rules.test_silent_windows import DEVICES, HOUR_US, READINGS, program_of
@@ -45,7 +44,7 @@ class Groups:
         ]
         found = set()
         for label, chain in enumerate(self.chains):
-            call = Call(chain, ALL_AS_ROWS, by_own_events=False)
+            call = Call(chain, gets_whole=False, by_own_events=False)
             for batch in parcels:
                 for group, parcel in zip(batch.column(GROUP).to_pylist(), of_batch(batch), strict=True):
                     if group == label:

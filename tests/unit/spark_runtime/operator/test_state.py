@@ -13,7 +13,7 @@ from cep.engine.prepare.predicates import prepare
 from cep.errors import Source, StateError
 from cep.program.program import Program
 from cep.rule_set import RuleSet
-from spark_runtime.operator.key_state import decode_state, encode_state
+from spark_runtime.state.snapshots import decode_state, encode_state
 from tests.unit.engine.events import SECOND, STREAM, events
 
 BY_KEY = (

@@ -1,0 +1,142 @@
+"""The state of key groups in files, and in memory as their last calls left it.
+
+What is in memory is a cache of what pointers name. It may be missing, or of another version: then the state
+is built from its files, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+
+from cep.rule_set import Corrections, RuleSet
+from spark_runtime.state.pieces import Piece, Pieces, batch_of
+from spark_runtime.state.pointer import Kept, Pointer, Task
+from spark_runtime.state.recording import Layout, RecordedChain
+from spark_runtime.state.snapshots import decode_state, encode_state
+
+_LEAST_RECORD_BYTES = 1 << 20
+
+
+class StateFiles:
+    """Writes and reads the state of key groups below a checkpoint.
+
+    Parameters
+    ----------
+    kept
+        Where it is kept.
+    rules, n_groups
+        What snapshots are of. The rules join no static tables.
+    """
+
+    def __init__(self, kept: Kept, rules: RuleSet, n_groups: int) -> None:
+        self.rules = rules
+        self.n_groups = n_groups
+        self._kept = kept
+        self._layout = Layout.of(rules)
+        self._pieces = Pieces(kept.folder)
+
+    def read(self, pointer: Pointer) -> RecordedChain:
+        """Return the chain in the state that a pointer names.
+
+        Raises
+        ------
+        StateError
+            A file is missing or damaged (E0702), or the state is of other rules (`decode_state`).
+        """
+        data = self._pieces.read(pointer.base)
+        if pointer.digest == self._layout.digest:
+            return self._repeated(pointer, data, self.rules)
+        # The rules are in another order, or prepare events otherwise, or correct other events.
+        layout = Layout.decode(self._pieces.read(pointer.layout))
+        bound = None if layout.corrections is None else Corrections(*layout.corrections)
+        chain = self._repeated(pointer, data, self.rules.with_corrections(bound), layout)
+        return self._chain(encode_state(chain.matchers, self.n_groups), self.rules)
+
+    def _repeated(
+        self, pointer: Pointer, data: bytes, rules: RuleSet, layout: Layout | None = None
+    ) -> RecordedChain:
+        chain = self._chain(data, rules)
+        for piece in pointer.records:
+            chain.repeat(self._pieces.read(piece), layout)
+        return chain
+
+    def _chain(self, data: bytes, rules: RuleSet) -> RecordedChain:
+        return RecordedChain(rules, decode_state(data, rules, self.n_groups))
+
+    def after(self, pointer: Pointer, task: Task, chain: RecordedChain) -> tuple[bytes, Pointer | None]:
+        """Write what `chain` was given since the state of `pointer`.
+
+        Returns the value for Spark's state store, and the pointer in it; None: it is the state itself, which
+        has become small.
+        """
+        if not self._is_due(pointer, task):
+            record = chain.record()
+            if record:
+                piece = self._pieces.append(task.file(self._kept.run), record)
+                pointer = replace(pointer, records=(*pointer.records, piece))
+            return pointer.encode(), pointer
+        chain.record()
+        snapshot = encode_state(chain.matchers, self.n_groups)
+        if len(snapshot) <= self._kept.inline_bytes // 2:
+            return snapshot, None
+        oldest = task.batch - self._kept.n_retained
+        bases = (*pointer.earlier, batch_of(pointer.base.file))
+        # State that Spark retains continues from the last snapshot before it, or from a later one.
+        first = max((number for number, base in enumerate(bases) if base <= oldest), default=0)
+        self._pieces.remove_before(task.group, bases[first])
+        found = replace(self._whole(snapshot, task), earlier=bases[first:])
+        return found.encode(), found
+
+    def stored(self, snapshot: bytes, task: Task) -> bytes:
+        """Return the value for Spark's state store of a group with this snapshot. A large one is written."""
+        return snapshot if len(snapshot) <= self._kept.inline_bytes else self._whole(snapshot, task).encode()
+
+    def _whole(self, snapshot: bytes, task: Task) -> Pointer:
+        """Write a snapshot; return the pointer to it."""
+        file = task.file(self._kept.run)
+        layout = self._pieces.append(file, [self._layout.encode()])
+        return Pointer(self._pieces.append(file, [snapshot]), (), layout, self._layout.digest)
+
+    def _is_due(self, pointer: Pointer, task: Task) -> bool:
+        """Return whether a key group writes a snapshot. Groups do so in different micro-batches."""
+        most = self._kept.most_records
+        most -= task.group % (most // 4 + 1)
+        n_bytes = max(_LEAST_RECORD_BYTES, pointer.base.length // 2)
+        is_long = len(pointer.records) >= most or pointer.n_record_bytes > n_bytes
+        return is_long or pointer.digest != self._layout.digest
+
+
+class WarmGroups:
+    """The chains of key groups in one process.
+
+    Parameters
+    ----------
+    files
+        The files of state.
+    is_full
+        Whether the process uses all memory that it may.
+    """
+
+    def __init__(self, files: StateFiles, is_full: Callable[[], bool]) -> None:
+        self._files = files
+        self._is_full = is_full
+        self._warm: OrderedDict[int, tuple[Piece, RecordedChain]] = OrderedDict()  # the longest unused first
+
+    def take(self, group: int, pointer: Pointer) -> tuple[RecordedChain, bool]:
+        """Return the chain of a key group, and whether it was warm.
+
+        It is warm again only after `put`: a call that fails may leave it half changed.
+        """
+        version, chain = self._warm.pop(group, (None, None))
+        if chain is not None and version == pointer.version:
+            return chain, True
+        del chain  # its memory is needed
+        return self._files.read(pointer), False
+
+    def put(self, group: int, pointer: Pointer, chain: RecordedChain) -> None:
+        """Keep the chain of a key group. If memory is full, the groups longest unused are dropped."""
+        self._warm[group] = pointer.version, chain
+        while self._warm and self._is_full():
+            self._warm.popitem(last=False)

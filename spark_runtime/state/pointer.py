@@ -1,0 +1,143 @@
+"""What Spark's state store contains of a group whose state is in files."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark import TaskContext
+
+from cep.errors import StateError
+from spark_runtime.state.pieces import Piece
+from spark_runtime.wire.plan import batch_of_task
+
+_MAGIC = b"SCKP\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where large state is kept.
+
+    Parameters
+    ----------
+    folder
+        A folder that the driver and all executors see.
+    run
+        Names this run of the query in the names of files. No other run has the name.
+    n_retained
+        For how many micro-batches Spark retains state: their files are kept.
+    most_bytes
+        The memory of a machine that warm state may use; None: a quarter.
+    inline_bytes
+        Smaller snapshots are in Spark's state store: a file would cost more than it saves.
+    most_records
+        Records after which a group writes a snapshot: the pointer names each, and Spark carries the pointer.
+    """
+
+    folder: str
+    run: str
+    n_retained: int
+    most_bytes: int | None
+    inline_bytes: int = 64 << 10
+    most_records: int = 128
+
+
+class Task(NamedTuple):
+    """A task of a stream, which has one key group.
+
+    Parameters
+    ----------
+    batch
+        The micro-batch.
+    group
+        The label of the key group.
+    partition
+        The partition of the key group.
+    attempt
+        The number of the attempt, different for all attempts of an application.
+    """
+
+    batch: int
+    group: int
+    partition: int
+    attempt: int
+
+    @classmethod
+    def running(cls, group: int) -> Task:
+        """Return the running task, which has this key group."""
+        context = TaskContext.get()
+        assert context is not None
+        return cls(batch_of_task(context), group, context.partitionId(), context.taskAttemptId())
+
+    def file(self, run: str) -> str:
+        """Return the name of the file that the task writes."""
+        return f"{self.group}/{self.batch}-{run}-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The state of a key group: a snapshot, then what its chain was given since.
+
+    Parameters
+    ----------
+    base
+        The snapshot (`snapshots.encode_state`).
+    records
+        The records since (`recording`), the oldest first.
+    layout
+        The `Layout` of these records.
+    digest
+        Its name.
+    earlier
+        The micro-batches of earlier snapshots, the oldest first, from which retained state continues.
+    """
+
+    base: Piece
+    records: tuple[Piece, ...]
+    layout: Piece
+    digest: str
+    earlier: tuple[int, ...] = ()
+
+    @property
+    def version(self) -> Piece:
+        """The last piece, which identifies the state: no other attempt wrote it."""
+        return self.records[-1] if self.records else self.base
+
+    @property
+    def n_record_bytes(self) -> int:
+        """The length of all records."""
+        return sum(piece.length for piece in self.records)
+
+    def encode(self) -> bytes:
+        """Return the pointer as bytes."""
+        pieces = (self.base, self.layout, *self.records)
+        names = list(dict.fromkeys(piece.file for piece in pieces))
+        numbers = {name: number for number, name in enumerate(names)}
+        found = {
+            "files": names,
+            "pieces": [[numbers[piece.file], *piece[1:]] for piece in pieces],
+            "digest": self.digest,
+            "earlier": self.earlier,
+        }
+        return _MAGIC + zlib.compress(json.dumps(found, separators=(",", ":")).encode(), 1)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Pointer:
+        """Return the pointer that `encode` wrote. Raises StateError if it is damaged (E0702)."""
+        try:
+            found = json.loads(zlib.decompress(data[len(_MAGIC) :]))
+            base, layout, *records = (Piece(found["files"][at], *rest) for at, *rest in found["pieces"])
+            return cls(base, tuple(records), layout, str(found["digest"]), tuple(found["earlier"]))
+        except (zlib.error, ValueError, KeyError, IndexError, TypeError) as error:
+            raise StateError(
+                "E0702",
+                "the state in the checkpoint is damaged: it does not name its files",
+                "restore the checkpoint directory as a whole, or start with an empty one",
+            ) from error
+
+
+def is_pointer(data: bytes) -> bool:
+    """Return whether a value of Spark's state store is a pointer, and not the state itself."""
+    return data[: len(_MAGIC)] == _MAGIC

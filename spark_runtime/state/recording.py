@@ -1,0 +1,176 @@
+"""A chain that records what it is given, and repeats what a chain of the same rules recorded.
+
+The engine is deterministic: the same input leads to the same state. So the input of a micro-batch describes
+completely what the micro-batch changed, whatever kinds of state the rules have. This is command logging
+(Malviya, Weisberg, Madden and Stonebraker, "Rethinking main memory OLTP recovery", ICDE 2014, section III).
+The alternative, marking what is changed, costs each kernel and each kind of state a mechanism of its own.
+
+A record is a sequence of steps. A step is a header (what, number of the program, time, length) and its data,
+which start at a multiple of 8 bytes, as Arrow requires.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import pyarrow as pa
+
+from cep.engine.chains.chain import Chain
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.matching.matcher import Emit, Matcher
+from cep.engine.state.sections import moved
+from cep.program.identity import SharedIdentity, packed_json_in
+from cep.rule_set import RuleSet
+from spark_runtime.wire.parcels import record_bytes, table_of_bytes
+
+_STEP = struct.Struct("<iiqq")  # what, program, time in microseconds, length of the data
+_ALIGNMENT = 8
+
+
+class _What(IntEnum):
+    """What a chain was given."""
+
+    PUSH = 0
+    """Events of a program; some may be late."""
+
+    TAKE_IN = 1
+    """Events of a program; none is late."""
+
+    ADVANCE = 2
+    """Event time reached a time."""
+
+    ADVANCE_APART = 3
+    """The same; what corrections add beyond that time was received apart."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the records of a run depend on: the programs, the columns of their events, and corrections.
+
+    Parameters
+    ----------
+    programs
+        Of each program its fingerprint, `SharedIdentity.packed` and the schema of its events.
+    corrections
+        `within_us` and `max_retained`, or None.
+    """
+
+    programs: tuple[tuple[bytes, bytes, bytes], ...]
+    corrections: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, rules: RuleSet) -> Layout:
+        """Return the layout of rules."""
+        bound = rules.corrections
+        return cls(
+            tuple(
+                (of.fingerprint, of.identity.shared.packed, bytes(of.event_schema.serialize()))
+                for of in rules.programs
+            ),
+            None if bound is None else (bound.within_us, bound.max_retained),
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Layout:
+        """Return the layout that `encode` wrote. Raises ValueError or KeyError if it is damaged."""
+        found = json.loads(data)
+        bound = found["corrections"]
+        programs = (tuple(bytes.fromhex(part) for part in parts) for parts in found["programs"])
+        return cls(
+            tuple((fingerprint, about, schema) for fingerprint, about, schema in programs),
+            None if bound is None else (bound[0], bound[1]),
+        )
+
+    def encode(self) -> bytes:
+        """Return the layout as bytes."""
+        programs = [[part.hex() for part in parts] for parts in self.programs]
+        return json.dumps({"programs": programs, "corrections": self.corrections}).encode()
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for the layout."""
+        return hashlib.sha256(self.encode()).hexdigest()[:16]
+
+    def events_in(self, data: pa.Buffer, number: int, rules: RuleSet) -> tuple[int, pa.Table]:
+        """Return the number of a recorded program among `rules`, and recorded events as it reads them."""
+        fingerprint, about, schema = self.programs[number]
+        events = table_of_bytes(data, pa.ipc.read_schema(pa.py_buffer(schema)))
+        now = next(at for at, program in enumerate(rules.programs) if program.fingerprint == fingerprint)
+        then = SharedIdentity.of_json(packed_json_in(about))
+        program = rules.programs[now]
+        return now, moved(events, then, program.identity.shared, program)
+
+
+class RecordedChain(Chain):
+    """A chain that records its input. The rules join no static tables."""
+
+    def __init__(self, rules: RuleSet, matchers: Sequence[Matcher | Corrector]) -> None:
+        super().__init__(rules, matchers)
+        self._steps: list[bytes] = []
+
+    def record(self) -> list[bytes]:
+        """Return the record since the last call, as bytes to be joined."""
+        steps, self._steps = self._steps, []
+        return steps
+
+    def repeat(self, record: bytes, layout: Layout | None = None) -> None:
+        """Do what a record says, without the matches. `layout`: of the run that recorded, if it differs."""
+        whole = pa.py_buffer(record)
+        at = 0
+        while at < len(record):
+            what, number, time_us, length = _STEP.unpack_from(record, at)
+            at += _STEP.size
+            data = whole.slice(at, length)
+            at += length + -length % _ALIGNMENT
+            match _What(what):
+                case _What.PUSH:
+                    super().push(*self._events(data, number, layout))
+                case _What.TAKE_IN:
+                    super().take_in(*self._events(data, number, layout))
+                case _What.ADVANCE:
+                    super().advance(time_us, _forget)
+                case _What.ADVANCE_APART:
+                    super().advance(time_us, _forget, put_beyond=_forget)
+        self._steps.clear()  # what the chain does through its own methods
+
+    def _events(self, data: pa.Buffer, number: int, layout: Layout | None) -> tuple[int, pa.Table]:
+        if layout is not None:
+            return layout.events_in(data, number, self.rules)
+        return number, table_of_bytes(data, self.rules.programs[number].event_schema)
+
+    def _add(self, what: _What, number: int = 0, time_us: int = 0, data: bytes = b"") -> None:
+        self._steps += (_STEP.pack(what, number, time_us, len(data)), data, bytes(-len(data) % _ALIGNMENT))
+
+    def push(self, number: int, events: pa.Table) -> pa.Table:
+        """Add prepared events of program `number` in any order; return those that come too late."""
+        if events.num_rows:
+            self._add(_What.PUSH, number, data=record_bytes(events))
+        return super().push(number, events)
+
+    def take_in(self, number: int, events: pa.Table) -> None:
+        """Add prepared events of program `number` that `watermark_us` has not passed."""
+        if self._fed is not None and events.num_rows:  # otherwise `push` is called, which records them
+            self._add(_What.TAKE_IN, number, data=record_bytes(events))
+        super().take_in(number, events)
+
+    def advance(
+        self,
+        watermark_us: int,
+        put: Emit,
+        *,
+        in_parts: bool = True,
+        put_beyond: Emit | None = None,
+    ) -> None:
+        """Advance event time to `watermark_us`; see `Chain.advance`."""
+        self._add(_What.ADVANCE if put_beyond is None else _What.ADVANCE_APART, time_us=watermark_us)
+        super().advance(watermark_us, put, in_parts=in_parts, put_beyond=put_beyond)
+
+
+def _forget(matches: pa.Table) -> None:
+    """Take in matches that were reported when the record was made."""

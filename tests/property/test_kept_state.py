@@ -1,0 +1,20 @@
+"""State in files: what is warm, cold or half changed does not change a match."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+from tests.property.kept_state import check
+from tests.property.strategies.late import drawn
+
+
+def test_state_in_files_gives_the_matches_of_state_in_memory(tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+    for number in range(10):
+        check(drawn(Random(number)), tmp_path / str(number), Random(number), tally)
+    # Cases in which nothing is lost test nothing.
+    for name in ("lost attempts", "inline", "warm", "cold", "repeated", "snapshots", "matches"):
+        assert tally[name] > 10, tally
+    assert tally["repeated in another order"] > 0, tally

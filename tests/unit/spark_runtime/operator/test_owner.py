@@ -1,0 +1,209 @@
+"""Owners of state in files: the answers of a process that keeps state warm are those of the operator."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cep.compiler.compile import compile_sources
+from cep.counts import Counts
+from cep.engine.chains.chain import Chain
+from cep.engine.prepare.predicates import prepare
+from cep.errors import Source, StateError
+from spark_runtime.operator.call import Moment, Results
+from spark_runtime.operator.operator import KeyGroups
+from spark_runtime.operator.owner import Owners
+from spark_runtime.sinks.delivery import Delivery
+from spark_runtime.state.files import StateFiles
+from spark_runtime.state.pointer import Kept, Pointer, Task
+from spark_runtime.state.snapshots import encode_state
+from spark_runtime.wire.output import MATCH, late_kind
+from spark_runtime.wire.parcels import Contents, Parcel, record_bytes
+from tests.unit.engine.events import SECOND, STREAM, events
+
+RULE = """
+RULE r FROM events PARTITION BY k PATTERN a -> b WITHIN 60 SECONDS DEFINE a AS x < 1, b AS x > 1
+MAX RUNS 5 PER KEY ON OVERFLOW FAIL
+"""
+GROUP = 3
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files; the name of pytest's is too long for sockets."""
+    with tempfile.TemporaryDirectory(prefix="o", dir="/tmp") as place:
+        monkeypatch.setattr("tempfile.tempdir", place)
+        yield Path(place)
+
+
+@pytest.fixture
+def operator(tmp_path: Path, places: Path) -> KeyGroups:
+    rules = compile_sources([Source("r", RULE)], {"events": STREAM}).rule_set
+    delivery = Delivery(kinds=frozenset((MATCH, late_kind("events"))))
+    kept = Kept(str(tmp_path / "state"), "run", n_retained=2, most_bytes=1 << 30, inline_bytes=0)
+    return KeyGroups(rules, 1, delivery, by_own_events=False, kept=kept)
+
+
+@pytest.fixture
+def owners(operator: KeyGroups) -> Iterator[Owners]:
+    made = Owners(operator)
+    yield made
+    made.close()
+
+
+def first_value(operator: KeyGroups) -> bytes:
+    """Return the value of a group without state, which is in a file."""
+    assert operator.kept is not None
+    files = StateFiles(operator.kept, operator.rules, 1)
+    return files.stored(encode_state(Chain(operator.rules).matchers, 1), Task(0, GROUP, 0, 0))
+
+
+def parcels(operator: KeyGroups, *seconds: int, x: float = 0.5) -> list[Parcel]:
+    """Return events, which may be late, and what readers tell."""
+    rows = events(*(("k", second, "a", x, second) for second in seconds))
+    return [
+        Parcel(Contents.EVENTS, 0, None, record_bytes(prepare(operator.rules.programs[0], rows))),
+        Parcel(Contents.MAY_BE_LATE, None, "events", record_bytes(rows)),
+        Parcel(Contents.COUNTS, None, Counts(events=len(seconds)).to_json(), None),
+        Parcel(Contents.DEAD_LETTER, None, '{"raw": "ü"}', None),
+    ]
+
+
+def moment(reached: int) -> Moment:
+    return Moment(GROUP, None, reached * SECOND, None)
+
+
+CALLS = (((1, 2), 0.5, 2), ((2, 5), 2.0, 5), ((3,), 0.5, 6), ((7, 8), 0.5, 8), ((9,), 2.0, 9))
+"""Seconds of events, their x, and the second that is reached."""
+
+
+def played(operator: KeyGroups, owners: Owners, kill_before: int = -1) -> list[object]:
+    found: list[object] = []
+    value = first_value(operator)
+    for number, (seconds, x, reached) in enumerate(CALLS):
+        if number == kill_before:
+            os.kill(process_of(owners), signal.SIGKILL)
+        given = parcels(operator, *seconds, x=x)
+        results, value = owners.call(value, Task(number + 1, GROUP, 0, number), moment(reached), given)
+        found.append(shown(results))
+    return found
+
+
+def shown(results: Results) -> object:
+    late = {name: [table.to_pylist() for table in tables] for name, tables in results.found.late.items()}
+    matches = [table.to_pylist() for table in results.found.matches]
+    return matches, late, results.found.dead, results.counts, results.deadline_us
+
+
+def process_of(owners: Owners) -> int:
+    """Return the process of the owner, which holds the socket that listens."""
+    (number,) = owners._sockets
+    (inode,) = [line.split()[6] for line in listening() if line.endswith(f"{owners._folder}/{number}")]
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            held = [os.readlink(f"/proc/{process}/fd/{name}") for name in os.listdir(f"/proc/{process}/fd")]
+            if f"socket:[{inode}]" in held:
+                return int(process)
+    raise AssertionError("no owner")
+
+
+def listening() -> list[str]:
+    """Return the sockets that listen, as Linux lists them."""
+    lines = Path("/proc/net/unix").read_text().splitlines()[1:]
+    return [line for line in lines if line.split()[3] == "00010000"]
+
+
+def expected(operator: KeyGroups) -> list[object]:
+    chain = Chain(operator.rules)
+    return [
+        shown(operator.results(chain, moment(reached), parcels(operator, *seconds, x=x)))
+        for seconds, x, reached in CALLS
+    ]
+
+
+def test_an_owner_answers_as_the_operator_does_in_the_worker(operator: KeyGroups, owners: Owners) -> None:
+    found = played(operator, owners)
+    assert found == expected(operator)
+    assert "matches" in str(found)
+    assert "'events': [[{" in str(found), "nothing was late"
+
+
+def test_another_owner_goes_on_when_one_was_killed(operator: KeyGroups, owners: Owners) -> None:
+    assert played(operator, owners, kill_before=3) == expected(operator)
+
+
+def test_an_owner_ends_with_its_last_connection_and_nothing_remains(
+    operator: KeyGroups, owners: Owners, places: Path
+) -> None:
+    other = Owners(operator)
+    played(operator, owners)
+    process = process_of(owners)
+    value = first_value(operator)
+    other.call(value, Task(1, GROUP, 0, 77), moment(1), [])
+    assert process_of(other) == process, "each worker has an owner of its own"
+    owners.close()
+    other.call(value, Task(1, GROUP, 0, 78), moment(1), [])
+    other.close()
+    while Path(f"/proc/{process}").exists():  # the alarm of tests/conftest.py ends it
+        time.sleep(0.01)
+    assert [path for path in places.rglob("*") if not path.name.startswith("spark-cep")] == []
+
+
+def test_what_killed_owners_left_is_removed_by_the_next_start(
+    operator: KeyGroups, owners: Owners, places: Path
+) -> None:
+    left = places / f"spark-cep-owners-{os.getuid()}" / "0123"
+    left.mkdir(mode=0o700, parents=True)
+    with socket.socket(socket.AF_UNIX) as nobody:
+        nobody.bind(str(left / "0"))
+    (left / "0.lock").touch()
+    played(operator, owners)
+    assert not left.exists()
+
+
+def test_an_error_of_the_engine_reaches_the_worker_as_it_is(operator: KeyGroups, owners: Owners) -> None:
+    value = first_value(operator)
+    given = parcels(operator, *range(1, 20))
+    with pytest.raises(StateError, match=r"E0707.*more than 5 open runs"):
+        owners.call(value, Task(1, GROUP, 0, 0), moment(30), given)
+    results, _ = owners.call(value, Task(1, GROUP, 0, 1), moment(1), parcels(operator, 1))
+    assert results.deadline_us is not None
+
+
+def test_a_defect_is_told_with_its_place(operator: KeyGroups, owners: Owners) -> None:
+    with pytest.raises(RuntimeError, match=re.escape("IndexError")):
+        owners.call(
+            first_value(operator), Task(1, GROUP, 0, 0), moment(1), [Parcel(Contents.EVENTS, 7, None, b"")]
+        )
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut off", "changed", "foreign"])
+def test_a_damaged_file_of_state_is_named_and_never_used(
+    operator: KeyGroups, owners: Owners, damage: str
+) -> None:
+    value = first_value(operator)
+    assert operator.kept is not None
+    file = Path(operator.kept.folder) / Pointer.decode(value).base.file
+    data = bytearray(file.read_bytes())
+    if damage == "missing":
+        file.unlink()
+    elif damage == "cut off":
+        file.write_bytes(data[:-1])
+    elif damage == "changed":
+        data[-5] ^= 1
+        file.write_bytes(data)
+    else:
+        file.write_bytes(b"x" * len(data))
+    with pytest.raises(StateError, match=r"E0702.*the file of state") as caught:
+        owners.call(value, Task(1, GROUP, 0, 0), moment(1), [])
+    assert str(file) in str(caught.value)
+    assert "restore the checkpoint" in caught.value.help
