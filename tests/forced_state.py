@@ -12,6 +12,7 @@ _usual = StreamRun._kept
 
 
 def _forced(run: StreamRun, checkpoint: Checkpoint) -> Kept | None:
+    run.pipeline = replace(run.pipeline, keeps_files=True)
     found = _usual(run, checkpoint)
     return None if found is None else replace(found, inline_bytes=0, most_records=2, n_retained=3)
 
