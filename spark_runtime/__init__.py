@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from cep.rule_set import RuleSet
     from cep.schema.stream import Stream
@@ -54,6 +55,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
     key_groups: int | None = None,
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
+    events_schema: StructType | Mapping[str, StructType] | None = None,
+    streaming: bool | None = None,
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, batch or streaming DataFrames.
 
@@ -91,6 +94,10 @@ def detect(  # noqa: PLR0913 - all but two have a default
         that were reported without it are corrected: the rows have the columns ``revision`` and ``kind``.
     only
         Names of the rules or views to run; the rules whose matches they read run as well. Default: all.
+    events_schema, streaming
+        The schema of `events`, by stream if they differ, and whether they are streams. With both, nothing is
+        asked of Spark: a query function of Declarative Pipelines needs that. The workers are not checked, and
+        streams must have no watermark.
 
     Returns
     -------
@@ -119,6 +126,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
         key_groups=key_groups,
         correct_within=correct_within,
         only=only,
+        events_schema=events_schema,
+        streaming=streaming,
     )
     return detect_matches(call)
 
@@ -135,6 +144,8 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
     key_groups: int | None = None,
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
+    events_schema: StructType | Mapping[str, StructType] | None = None,
+    streaming: bool | None = None,
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, and late events, dead letters and counts.
 
@@ -169,6 +180,8 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         key_groups=key_groups,
         correct_within=correct_within,
         only=only,
+        events_schema=events_schema,
+        streaming=streaming,
     )
     return detect_findings(call)
 

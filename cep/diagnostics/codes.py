@@ -278,6 +278,7 @@ CALLS: dict[str, str] = {
     "E0827": "an argument that is not of its type",
     "E0828": "an argument that another one rules out",
     "E0829": "a DataFrame without the event time that records in their order would tell",
+    "E0837": "a question to Spark within a query function of Declarative Pipelines",
     "E0832": "`find_matches`: rows that do not fit their stream",
 }
 """E082. Calls from Python: `detect`, `find_matches`."""

@@ -66,7 +66,7 @@ class Dataflow:
         Whether the events of a key group determine its event time. Otherwise each stream has its own
         watermark, and Spark selects the one that counts, by default the earliest.
     is_batch
-        Whether the input is complete, so that rules over rules by another key run in stages.
+        Whether the input is complete: it is no stream, and rules over rules by another key run in stages.
     tables
         The contents of static tables, unless each micro-batch names them.
     """
@@ -119,9 +119,9 @@ class Dataflow:
 
     def _parcels(self, stream: Stream, events: DataFrame | MessageFrame, of_all: bool) -> DataFrame:
         if isinstance(events, MessageFrame):
-            decode = events.reader(self.packer, may_be_late=of_all and events.frame.isStreaming)
+            decode = events.reader(self.packer, may_be_late=of_all and not self.is_batch)
             return self.marked(events.selected().mapInArrow(decode, spark_schema(PARCEL_SCHEMA)))
-        may_be_late = of_all and events.isStreaming
+        may_be_late = of_all and not self.is_batch
         reader = TypedReader(self.packer, stream, is_checked=of_all, may_be_late=may_be_late)
         if of_all or stream.table is not None:
             return self.marked(events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
@@ -129,7 +129,9 @@ class Dataflow:
         if condition is not None:  # the watermark follows all events, also those that stay in the JVM
             events = self._marked(events, quoted(stream.event_time), condition)
         needed = columns_read(self.rules, stream)
-        rows = events.select(*(quoted(name) for name in events.columns if name in needed))
+        rows = events.select(
+            *(quoted(name) for name in (field.name for field in stream.fields) if name in needed)
+        )
         parcels = rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
         return self.marked(parcels) if condition is None else parcels
 
@@ -137,7 +139,7 @@ class Dataflow:
         self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     ) -> DataFrame:
         """Return the parcels that `reader` makes from `rows` in the workers."""
-        if rows.isStreaming:
+        if not self.is_batch:
             # Spark gives each file a task and starts a Python function in it. With a dozen small files in a
             # micro-batch, that takes longer than everything else. So each core gets one task with its share.
             rows = rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
@@ -149,7 +151,7 @@ class Dataflow:
 
     def _marked(self, frame: DataFrame, time_us: SparkColumn, is_useful: SparkColumn) -> DataFrame:
         """Return the useful rows, with a watermark that follows the times of all rows."""
-        if not frame.isStreaming:
+        if self.is_batch:
             return frame.where(is_useful)
         marked = frame.withColumn(_TIME, F.timestamp_micros(time_us))
         if not self.has_watermark:
@@ -166,11 +168,11 @@ class Dataflow:
 
     def output(self, parcels: DataFrame) -> DataFrame:
         """Return the operator's output for parcels: rows of several kinds (`operator.OUTPUT_SCHEMA`)."""
-        return self._stream_output(parcels) if parcels.isStreaming else self._batch_output(parcels)
+        return self._batch_output(parcels) if self.is_batch else self._stream_output(parcels)
 
     def _batch_output(self, parcels: DataFrame) -> DataFrame:
         n_stages = self.rules.chains.n_stages
-        if n_stages == 1 or not self.is_batch:
+        if n_stages == 1:
             return self._grouped(parcels).mapInArrow(self.operator.batch, spark_schema(OUTPUT_SCHEMA))
         for stage in range(n_stages):
             is_last = stage == n_stages - 1

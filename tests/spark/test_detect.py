@@ -215,12 +215,12 @@ def test_events_that_are_no_dataframe_are_refused_with_what_to_write(spark: Spar
         ),
         (
             frame.groupBy("id"),
-            "pyspark.sql.group.GroupedData",
+            f"{type(frame.groupBy('id')).__module__}.GroupedData",
             "leave groupBy out: the rules say PARTITION BY, and detect groups by it",
         ),
         (
             spark.readStream,
-            "pyspark.sql.streaming.readwriter.DataStreamReader",
+            f"{type(spark.readStream).__module__}.DataStreamReader",
             "give the DataFrame that readStream returns after load()",
         ),
         (
@@ -253,7 +253,7 @@ def test_arguments_of_a_wrong_type_and_arguments_that_would_count_for_nothing_ar
         (
             frame,
             {},
-            f"error[E0827]: rules is of type pyspark.sql.classic.dataframe.DataFrame\nhelp: give {rules}",
+            f"error[E0827]: rules is of type {type(frame).__module__}.DataFrame\nhelp: give {rules}",
         ),
         (
             RULES,
