@@ -40,7 +40,6 @@ from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.sessions.local_session import local_checkpoint_settings
 from spark_runtime.sessions.run_folder import places
 from spark_runtime.sessions.state_stores import forget_ended
 from spark_runtime.sinks.place import folders_of
@@ -55,6 +54,8 @@ from spark_runtime.wire.parcels import PARCEL_SCHEMA
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 
 _POLL_SECONDS = 0.25
+
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 _HEAP_FOR_WAITING = 11
 """Java's heap must be this many times as large as the waiting events that tasks hold at a time.
@@ -261,9 +262,9 @@ class StreamRun(PipelineRun):
         check_query_log(checkpoint)
         self.notes = Notes(checkpoint.files)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
-        if not is_remote(checkpoint.path):
-            for key, value in local_checkpoint_settings().items():
-                self.spark.conf.set(key, value)
+        manager = checkpoint.files.checkpoint_manager()
+        if manager is not None and _MANAGER not in dict(self.pipeline.spark):
+            self.spark.conf.set(_MANAGER, manager)
         folder = "" if is_remote(checkpoint.path) else checkpoint.path
         tables = StaticTables(self._static_files, checkpoint.files, folder)
         tables.load()
