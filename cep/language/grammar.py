@@ -1,16 +1,15 @@
-"""The lexical grammar: text -> tokens, written with pyparsing.
+"""The lexical grammar: text -> tokens.
 
 Every text has tokens, if necessary of kind `BAD`. So a stray character or an open quote becomes one exact
-message of the parser, never one of the library. The phrases above the tokens (clauses, patterns, expressions)
+message of the parser. The phrases above the tokens (clauses, patterns, expressions)
 are read by `cep.language.parser`, which always knows what may come next and can say so.
 """
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
-
-import pyparsing as pp
 
 from cep.diagnostics.limits import MAX_TOKENS
 
@@ -104,13 +103,8 @@ _PATTERNS = (
 )
 """Kinds of tokens and how they are written; the first that fits is it."""
 
-# One expression for all kinds: a parser element for each of them takes four times as long.
-# The white space is explicit: pyparsing's default is a global that others may change.
-_TOKEN = (
-    pp.Regex("|".join(f"({pattern})" for _, pattern in _PATTERNS), as_match=True)
-    .set_whitespace_chars(" \t\r\n")
-    .parse_with_tabs()
-)
+_TOKEN = re.compile("|".join(f"({pattern})" for _, pattern in _PATTERNS))
+"""Every character except white space begins a token, so a search omits nothing else."""
 
 
 def tokens(text: str, limit: int = MAX_TOKENS) -> list[Token]:
@@ -120,14 +114,12 @@ def tokens(text: str, limit: int = MAX_TOKENS) -> list[Token]:
     """
     found: list[Token] = []
     end = 0
-    for n_read, ((match,), _, stop) in enumerate(_TOKEN.scan_string(text, max_matches=limit + 1)):
+    for n_read, match in enumerate(_TOKEN.finditer(text)):
+        piece, (start, stop) = match.group(), match.span()
         if n_read == limit:
-            return [*found, Token(Lexeme.END, match.group(), match.start(), stop)]
-        kind = _PATTERNS[match.lastindex - 1][0]
+            return [*found, Token(Lexeme.END, piece, start, stop)]
+        kind = _PATTERNS[(match.lastindex or 1) - 1][0]
         if kind is not Lexeme.COMMENT:
-            piece = match.group()
-            found.append(
-                Token(kind, piece, match.start(), stop, piece.upper() if kind is Lexeme.WORD else "")
-            )
+            found.append(Token(kind, piece, start, stop, piece.upper() if kind is Lexeme.WORD else ""))
             end = stop
     return [*found, Token(Lexeme.END, "", end, end)]

@@ -1,8 +1,8 @@
 """The compiled rules: flat arrays and small frozen tables that the compiler writes and the engine reads.
 
 A `Program` contains all rules that share streams and a partition key, so events are grouped once for all of
-them. It knows nothing about text, syntax trees or graphs, and its import loads neither pyparsing nor
-networkx, because it is sent to executors.
+them. It knows nothing about text, syntax trees or graphs, and its import does not load networkx, because it
+is sent to executors.
 """
 
 from __future__ import annotations
