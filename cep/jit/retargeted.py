@@ -2,7 +2,7 @@
 
 numba compiles a kernel up to LLVM's optimized code. From this, LLVM makes machine code for each processor.
 
-Private parts of numba that are used here, besides those of `cep.jit.numba_compiler`
+Private parts of numba that are used here, apart from those of `cep.jit.numba_compiler`
 (`tests/unit/jit/test_processors.py` compiles a kernel): what numba keeps of a library that is not finalized.
 """
 
