@@ -68,6 +68,7 @@ class KeyGroups:
     ) -> Iterator[pd.DataFrame]:
         """Handle the parcels of one key group and micro-batch, or its timeout; yield the output."""
         freeze_loaded()
+        self.delivery.shared.require()
         tables = tables_of(self.rules.programs, self.tables, told_to_task())
         matchers = decode_state(state.get[0], self.rules, self.n_groups, tables) if state.exists else None
         chain = Chain(self.rules, matchers, tables=tables)
@@ -99,6 +100,7 @@ class KeyGroups:
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle all parcels of one partition of a batch; yield the output."""
         freeze_loaded()
+        self.delivery.shared.require()
         tables = tables_of(self.rules.programs, self.tables, {})
         call = Call(Chain(self.rules, tables=tables), self.delivery)
         for batch in batches:
@@ -117,6 +119,7 @@ class KeyGroups:
         The result is parcels for the next stage, or the output if this stage `is_last`.
         """
         freeze_loaded()
+        self.delivery.shared.require()
         fed: list[pa.RecordBatch] = []
 
         def forward(number: int, events: pa.Table) -> None:
@@ -139,6 +142,7 @@ class KeyGroups:
 
     def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the matches in rows of output (`carried_schema`)."""
+        self.delivery.shared.require()  # Spark writes the rows in the same task
         schema = carried_schema(self.rules.match_schema)
         for batch in batches:
             for data in batch.column(0).to_pylist():

@@ -34,7 +34,7 @@ from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.waiting import Waiting
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.storage.checkpoint_files import CheckpointFiles, checkpoint_files
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, checkpoint_files, is_remote
 from spark_runtime.wire.plan import MAX_INLINE, Plan
 
 _FORMAT = 4
@@ -280,9 +280,13 @@ def write_plan(checkpoint: Checkpoint, batch: int, plan: Plan) -> None:
 
 
 def plan_for_tasks(checkpoint: Checkpoint, batch: int, plan: Plan) -> str:
-    """Return the form of a plan that tasks get: the plan, or the name of its file if it is long."""
+    """Return the form of a plan that tasks get: the plan, or the name of its file if it is long.
+
+    Tasks cannot read a file of a checkpoint that only Spark reaches.
+    """
     text = plan.to_json()
-    return text if len(text) <= MAX_INLINE else f"{checkpoint.path}/plan/{batch}.json"
+    is_short = len(text) <= MAX_INLINE or is_remote(checkpoint.path)
+    return text if is_short else f"{checkpoint.path}/plan/{batch}.json"
 
 
 def _is_kept(number: int, batch: int) -> bool:

@@ -5,7 +5,7 @@ Executors import this module: it imports nothing of the compiler.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark import TaskContext
 
@@ -13,6 +13,7 @@ from cep.settings.file_mode import PRIVATE, FileMode
 from cep.spool.new_files import umask
 from spark_runtime.sinks.protocol import MicroBatch, Output, Rows, WorkerSink
 from spark_runtime.wire.output import MATCH, CallResults
+from spark_runtime.wire.shared import SharedFolders
 
 _BATCH_PROPERTY = "streaming.sql.batchId"
 """The property in which Spark gives tasks the number of their micro-batch."""
@@ -32,12 +33,15 @@ class Delivery:
         With a number, it names a micro-batch of a stream; None in a batch.
     file_mode
         The mode of the files that sinks create.
+    shared
+        The folders that every worker must have.
     """
 
     sinks: tuple[WorkerSink, ...] = ()
     kinds: frozenset[str] = frozenset((MATCH,))
     run: str | None = None
     file_mode: FileMode = PRIVATE
+    shared: SharedFolders = field(default_factory=SharedFolders)
 
     def deliver(self, found: CallResults, part: str) -> None:
         """Write the results of one call of the operator, which `part` names. Runs in a worker."""

@@ -31,8 +31,6 @@ class SinkContext:
     ----------
     rules
         The rules.
-    is_local
-        Whether the workers are on this machine and reach its disks.
     console
         Where a sink may print.
     owner
@@ -41,7 +39,6 @@ class SinkContext:
     """
 
     rules: RuleSet
-    is_local: bool
     console: Console
     owner: Owner | None = None
 

@@ -137,6 +137,11 @@ class FolderSink:
     guarantee = Guarantee.EXACTLY_ONCE
 
     @property
+    def shared_folder(self) -> str:
+        """The folder."""
+        return self.path
+
+    @property
     def _written(self) -> _Written:
         return _Written(self.path, self.output.kind, self.owner)
 
@@ -218,6 +223,11 @@ class FolderSinkOfSpark:
     @property
     def _written(self) -> _Written:
         return _Written(self.path, self.output.kind, self.owner)
+
+    @property
+    def shared_folder(self) -> str:
+        """The folder if it is on a disk."""
+        return self.path if self._is_near else ""
 
     @property
     def _is_near(self) -> bool:

@@ -25,11 +25,11 @@ class FilesSpec:
         return (folder_place(self.path, output.folder),)
 
     def open(self, output: Output, context: SinkContext) -> WorkerSink | DriverSink:
-        """Return the sink: the workers write it if they can access the folder and write the columns."""
+        """Return the sink: the workers write it if it is on a disk and they can write the columns."""
         from spark_runtime.connectors.files.sink import FolderSink, FolderSinkOfSpark
 
         path = f"{self.path}/{output.folder}" if output.folder else self.path
-        if context.is_local and "://" not in path and self.writer.can_write(output):
+        if "://" not in path and self.writer.can_write(output):
             return FolderSink(output, path, self.writer, context.owner)
         return FolderSinkOfSpark(output, path, self.writer, context.owner)
 

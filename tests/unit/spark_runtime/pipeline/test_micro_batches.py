@@ -169,6 +169,9 @@ def test_a_long_plan_is_read_from_its_file(tmp_path: Path) -> None:
     assert len(plan.shares) == 2
     short = Plan(plan.shares[:0], plan.offsets, plan.reached)
     assert Plan.of_json(plan_for_tasks(run.checkpoint, 0, short)) == short
+    # A task has no access to a file that only Spark reaches.
+    remote = replace(run.checkpoint, path="s3a://bucket/checkpoint")
+    assert Plan.of_json(plan_for_tasks(remote, 0, plan)) == plan
 
 
 # ---------------------------------------------------------------- time
