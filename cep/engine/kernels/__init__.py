@@ -58,6 +58,12 @@ variable : int
     The address in `rule` of a variable.
 row : int
     An event: its column of `events`.
+rows : (n,) int64
+    The events to offer, as columns of `events`, in order.
+first : int
+    Where to begin: an index into `rows`, or a slot.
+base : int
+    Position of row 0: ``base + row`` is the position of an event. It only grows, over all calls.
 position : int
     The sequence number of an event; it only grows.
 time_us : int

@@ -151,15 +151,6 @@ def run_timed_events(
 ) -> int:
     """Offer ``rows[first:]`` to a rule with clocks, as `run_events` does to one without. Return the index at
     which room is needed, or ``len(rows)``.
-
-    Parameters
-    ----------
-    rows : (n,) int64
-        The events to offer, as columns of `events`, in order.
-    first : int
-        Index into `rows`.
-    base : int
-        Position of row 0.
     """
     keys = pool.keys
     for index in range(first, rows.shape[0]):
@@ -181,11 +172,6 @@ def run_timed_events(
 def expire_all(pool: Pool, first: int, bound_us: int, fan_out: int) -> int:
     """Process everything that is due up to `bound_us`, starting with slot `first`. Return the slot at which
     room is needed, or the number of slots.
-
-    Parameters
-    ----------
-    first : int
-        The first slot.
     """
     keys = pool.keys
     for slot in range(first, keys.shape[0]):

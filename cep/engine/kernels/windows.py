@@ -65,17 +65,7 @@ def has_room_for_nodes(pool: Pool, slot: int, fan_out: int) -> bool:
 
 @kernel
 def run_events(pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: int, fan_out: int) -> int:
-    """Offer ``rows[first:]`` to the rule; return the index at which room is needed, or ``len(rows)``.
-
-    Parameters
-    ----------
-    rows : (n,) int64
-        The events to offer, as columns of `events`, in order.
-    first : int
-        Index into `rows`.
-    base : int
-        Position of row 0: ``base + row`` is the position of an event. It only grows, over all calls.
-    """
+    """Offer ``rows[first:]`` to the rule; return the index at which room is needed, or ``len(rows)``."""
     rule, runs, keys = pool.rule, pool.runs, pool.keys
     for index in range(first, rows.shape[0]):
         row = rows[index]
@@ -102,11 +92,6 @@ def run_events(pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: 
 def close_all(pool: Pool, first: int, bound_us: int) -> int:
     """Close windows up to `bound_us`, from slot `first` on. Return the slot at which room is needed, or the
     number of slots.
-
-    Parameters
-    ----------
-    first : int
-        The first slot.
     """
     for slot in range(first, pool.keys.shape[0]):
         if pool.keys[slot, at.HEAD] == at.NONE:
@@ -121,11 +106,6 @@ def close_all(pool: Pool, first: int, bound_us: int) -> int:
 def end_all(pool: Pool, first: int) -> int:
     """End the open runs from slot `first` on, because nothing follows. Return the slot at which room is
     needed, or the number of slots.
-
-    Parameters
-    ----------
-    first : int
-        The first slot.
     """
     runs, keys, meta = pool.runs, pool.keys, pool.meta
     for slot in range(first, keys.shape[0]):
