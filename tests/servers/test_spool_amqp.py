@@ -8,16 +8,18 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cep.errors import InputError
 from cep.spool.intake import Room
-from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
 from tests.servers.artemis_server import N_ADDRESSES, PASSWORD, USER, Sender, running_artemis, sent
 from tests.servers.kafka_broker import free_ports
 from tests.servers.spools import NOW_US, Line, batch, killed_at_each_point, running, until
+
+if TYPE_CHECKING:
+    from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings  # needs proton, as the server does
 
 _NUMBERS = count()
 
@@ -35,10 +37,14 @@ def new(kind: str) -> str:
 
 
 def settings(port: int, address: str, **more: Any) -> AmqpSettings:
+    from cep.spool.receivers.amqp import AmqpSettings
+
     return replace(AmqpSettings(port=port, address=address, user=USER, password=PASSWORD), **more)
 
 
 def receiver(found: AmqpSettings, said: list[str] | None = None) -> AmqpReceiver:
+    from cep.spool.receivers.amqp import AmqpReceiver
+
     return AmqpReceiver(found, lambda: NOW_US, (said if said is not None else []).append)
 
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from proton import SSLDomain, symbol
+from proton.handlers import MessagingHandler
+from proton.reactor import ApplicationEvent, Container, DurableSubscription, EventInjector, ReceiverOption
 
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
@@ -69,15 +72,13 @@ class AmqpReceiver(ServerReceiver[AmqpSettings]):
 
     def _run(self, intake: Intake | None, stopped: threading.Event) -> None:
         """Keep one connection; without an intake only until it is established."""
-        from proton.reactor import ApplicationEvent, Container, EventInjector
-
         injector = EventInjector()
         held: HeldBatches[list[Any]] | None = None
         if intake is not None:
             held = HeldBatches(intake, lambda: injector.trigger(ApplicationEvent("written")))
         connection = _Connection(self, intake, held, stopped, injector)
         settings = self.settings
-        container = Container(connection.handler())
+        container = Container(connection)
         if settings.container_id:
             container.container_id = settings.container_id
         container.selectable(injector)
@@ -92,7 +93,12 @@ class AmqpReceiver(ServerReceiver[AmqpSettings]):
             raise connection.error
 
 
-class _Connection:
+class _IsTopic(ReceiverOption):
+    def apply(self, receiver: Any) -> None:
+        receiver.source.capabilities.put_object(symbol("topic"))
+
+
+class _Connection(MessagingHandler):
     """The handler of one connection."""
 
     def __init__(
@@ -103,6 +109,7 @@ class _Connection:
         stopped: threading.Event,
         injector: Any,
     ) -> None:
+        super().__init__(prefetch=0, auto_accept=False, auto_settle=False)
         self.injector = injector
         self.settings = receiver.settings
         self.now_us = receiver.now_us
@@ -116,59 +123,10 @@ class _Connection:
         self.is_attached = self.is_ending = False
         self.deadline = time.monotonic() + _CONNECT_SECONDS
 
-    def handler(self) -> Any:
-        """Return what proton calls."""
-        from proton.handlers import MessagingHandler
-
-        me = self
-
-        class Handler(MessagingHandler):
-            def on_start(self, event: Any) -> None:
-                me.start(event.container)
-
-            def on_written(self, event: Any) -> None:
-                me.settle()
-
-            def on_link_opened(self, event: Any) -> None:
-                me.attached()
-
-            def on_message(self, event: Any) -> None:
-                me.take(event.delivery, event.message)
-
-            def on_transport_error(self, event: Any) -> None:
-                me.failed(event.transport.condition)
-
-            def on_connection_error(self, event: Any) -> None:
-                me.failed(event.connection.remote_condition)
-
-            def on_session_error(self, event: Any) -> None:
-                me.failed(event.session.remote_condition)
-
-            def on_link_error(self, event: Any) -> None:
-                me.failed(event.link.remote_condition)
-
-            def on_link_closed(self, event: Any) -> None:
-                me.failed(None)
-
-            def on_transport_closed(self, event: Any) -> None:
-                me.failed(None)
-                me.injector.close()  # the container has nothing left after it
-
-        return Handler(prefetch=0, auto_accept=False, auto_settle=False)
-
     # ------------------------------------------------------------ the connection
 
-    def start(self, container: Any) -> None:
-        from proton import SSLDomain
-        from proton.reactor import DurableSubscription, ReceiverOption
-
-        class IsTopic(ReceiverOption):
-            def apply(self, receiver: Any) -> None:
-                from proton import symbol
-
-                receiver.source.capabilities.put_object(symbol("topic"))
-
-        settings = self.settings
+    def on_start(self, event: Any) -> None:
+        container, settings = event.container, self.settings
         more: dict[str, Any] = {}
         if settings.user:
             more |= {"user": settings.user, "password": settings.password, "allow_insecure_mechs": True}
@@ -185,24 +143,24 @@ class _Connection:
             heartbeat=_HEARTBEAT_SECONDS,
             **more,
         )
-        options = [DurableSubscription(), IsTopic()] if settings.subscription else []
+        options = [DurableSubscription(), _IsTopic()] if settings.subscription else []
         self.link = container.create_receiver(
             self.connection, settings.address, name=settings.subscription or None, options=options
         )
-        container.schedule(_POLL_SECONDS, _Timer(self))
+        container.schedule(_POLL_SECONDS, self)
 
-    def tick(self, container: Any) -> None:
+    def on_timer_task(self, event: Any) -> None:
         if not self.is_attached and time.monotonic() > self.deadline:
             self._end(self._no_server("it says nothing"))
         if self.stopped.is_set():
             self._end(None)
-        self.settle()
+        self._settle()
         if not self.is_ending:
-            container.schedule(_POLL_SECONDS, _Timer(self))
+            event.container.schedule(_POLL_SECONDS, self)
         elif time.monotonic() > self.deadline + _CLOSE_SECONDS:  # a server that does not close the connection
-            container.stop()
+            event.container.stop()
 
-    def attached(self) -> None:
+    def on_link_opened(self, event: Any) -> None:
         if self.link.remote_source is None or self.link.remote_source.address is None:
             return  # refused: the end of the link gives the reason
         self.is_attached = True
@@ -211,7 +169,22 @@ class _Connection:
         else:
             self.link.flow(self.settings.credit)
 
-    def failed(self, condition: Any) -> None:
+    def on_transport_error(self, event: Any) -> None:
+        self._failed(event.transport.condition)
+
+    def on_link_error(self, event: Any) -> None:
+        self._failed(event.context.remote_condition)
+
+    on_connection_error = on_session_error = on_link_error
+
+    def on_link_closed(self, event: Any) -> None:
+        self._failed(None)
+
+    def on_transport_closed(self, event: Any) -> None:
+        self._failed(None)
+        self.injector.close()  # the container has nothing left after it
+
+    def _failed(self, condition: Any) -> None:
         """End the connection; an error is kept unless this spool ends the connection itself."""
         if self.is_ending:
             return
@@ -249,7 +222,7 @@ class _Connection:
         if error is None:
             if self.intake is not None and self.held is not None:
                 self.intake.flush()
-                self.settle()
+                self._settle()
             for delivery, _ in self.pending:  # never offered: the server need not count them as delivered
                 delivery.update(delivery.RELEASED)
                 delivery.settle()
@@ -260,12 +233,15 @@ class _Connection:
 
     # ------------------------------------------------------------ messages
 
-    def take(self, delivery: Any, message: Any) -> None:
-        self.pending.append((delivery, message))
+    def on_message(self, event: Any) -> None:
+        self.pending.append((event.delivery, event.message))
         if self.held is not None and len(self.held) == 0:
             self._offer()  # what arrives during a write joins the next batch
 
-    def settle(self) -> None:
+    def on_written(self, event: Any) -> None:
+        self._settle()
+
+    def _settle(self) -> None:
         """Settle what is on disk, and offer what has arrived."""
         if self.held is None or self.intake is None:
             return
@@ -298,16 +274,6 @@ class _Connection:
         received_us = np.full(len(taken), self.now_us(), np.int64)
         values = [_value(message.body) for message in messages]
         self.held.offer(ReceivedBatch(values, received_us, kept), [delivery for delivery, _ in taken])
-
-
-class _Timer:
-    """The handler that proton calls after a delay."""
-
-    def __init__(self, connection: _Connection) -> None:
-        self._connection = connection
-
-    def on_timer_task(self, event: Any) -> None:
-        self._connection.tick(event.container)
 
 
 def _text(value: Any) -> str | None:

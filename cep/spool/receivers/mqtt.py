@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from paho.mqtt import client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
@@ -158,8 +162,6 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
     # ------------------------------------------------------------ the connection
 
     def _client(self) -> Any:
-        from paho.mqtt import client as paho
-
         settings = self.settings
         client = paho.Client(
             paho.CallbackAPIVersion.VERSION2,
@@ -180,9 +182,6 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
         return client
 
     def _connect(self, client: Any) -> None:
-        from paho.mqtt.packettypes import PacketTypes
-        from paho.mqtt.properties import Properties
-
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = _FOR_EVER if self.settings.qos else 0
         properties.ReceiveMaximum = self.settings.in_flight
@@ -216,8 +215,6 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
         self._subscribe(client)
 
     def _subscribe(self, client: Any) -> None:
-        from paho.mqtt.subscribeoptions import SubscribeOptions
-
         # Retained messages are sent once, not at each connection.
         options = SubscribeOptions(
             qos=self.settings.qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pika
+import pika.exceptions
 
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
@@ -54,8 +58,6 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
 
     def run(self, intake: Intake, stopped: threading.Event) -> None:
         """Take messages until `stopped` is set; after a lost connection it connects again."""
-        import pika.exceptions
-
         while not stopped.is_set():
             try:
                 self._consume(intake, stopped)
@@ -122,9 +124,6 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
     # ------------------------------------------------------------ the connection
 
     def _connect(self) -> Any:
-        import pika
-        import pika.exceptions
-
         settings = self.settings
         parameters = pika.ConnectionParameters(
             host=settings.host,
@@ -160,18 +159,12 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
     def _tls(self) -> Any:
         if not self.settings.tls:
             return None
-        import ssl
-
-        import pika
-
         return pika.SSLOptions(
             ssl.create_default_context(cafile=self.settings.ca_file or None), self.settings.host
         )
 
     def _declare(self, channel: Any) -> None:
         """Raise InputError unless the queue exists."""
-        import pika.exceptions
-
         settings = self.settings
         try:
             channel.queue_declare(settings.queue, passive=True)
@@ -195,19 +188,11 @@ def _no_queue(settings: RabbitSettings) -> InputError:
 
 
 def _wake(connection: Any) -> None:
-    from contextlib import suppress
-
-    import pika.exceptions
-
     with suppress(pika.exceptions.AMQPError, OSError):
         connection.add_callback_threadsafe(lambda: None)
 
 
 def _close(connection: Any) -> None:
-    from contextlib import suppress
-
-    import pika.exceptions
-
     with suppress(pika.exceptions.AMQPError, OSError):
         if connection.is_open:
             connection.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import zmq
 
 from cep.errors import InputError
 from cep.spool.intake import Intake
@@ -75,8 +76,6 @@ class ZmqReceiver:
 
     def run(self, intake: Intake, stopped: threading.Event) -> None:
         """Take messages until `stopped` is set."""
-        import zmq
-
         held: HeldBatches[None] = HeldBatches(intake)
         with zmq.Context() as context, self._socket(context) as found:
             self.ready()
@@ -97,8 +96,6 @@ class ZmqReceiver:
         intake.missed(dropped=held.n_messages)
 
     def _socket(self, context: Any) -> Any:
-        import zmq
-
         settings = self.settings
         found = context.socket(zmq.SUB if settings.kind == "sub" else zmq.PULL)
         found.setsockopt(zmq.RCVHWM, settings.most)
@@ -122,8 +119,6 @@ class ZmqReceiver:
         return found
 
     def _take(self, found: Any) -> list[list[bytes]]:
-        import zmq
-
         taken: list[list[bytes]] = []
         n_bytes = 0
         try:
