@@ -91,7 +91,7 @@ class KeyGroups:
             cap_us=time_of_task(CAP_PROPERTY),
             clock_us=time_of_task(CLOCK_PROPERTY) if self.rules.tells_end else None,
         )
-        value: bytes | None = bytes(state.get[0]) if state.exists else None
+        value: bytes | None = state.get[0] if state.exists else None
         if value is not None and is_pointer(value):
             results, value = owners_of(self).call(value, Task.running(group), moment, list(parcels))
         else:
@@ -113,7 +113,7 @@ class KeyGroups:
         chain = Chain(self.rules, matchers, tables=tables)
         results = self.results(chain, moment, parcels)
         snapshot = encode_state(chain.matchers, self.n_groups)
-        if self.kept is None:
+        if self.kept is None or len(snapshot) <= self.kept.inline_bytes:
             return results, snapshot
         files = StateFiles(self.kept, self.rules, self.n_groups)
         return results, files.stored(snapshot, Task.running(moment.group))

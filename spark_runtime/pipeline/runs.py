@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -298,16 +299,15 @@ class StreamRun(PipelineRun):
 
     def _kept(self, checkpoint: Checkpoint) -> Kept | None:
         """Return where large state is kept; None: in Spark's state store."""
-        if (
-            not self.pipeline.keeps_files
-            or is_remote(checkpoint.path)
-            or static_tables(self.rules.programs)  # their contents are not retained as long
-        ):
+        # The contents of static tables are not retained as long.
+        if is_remote(checkpoint.path) or static_tables(self.rules.programs):
             return None
         n_retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 100)
         memory = self.pipeline.state_memory_mb
         most_bytes = None if memory is None else memory << 20
-        return Kept(f"{checkpoint.path}/{STATE_FOLDER}", new_name(), n_retained, most_bytes)
+        kept = Kept(f"{checkpoint.path}/{STATE_FOLDER}", new_name(), n_retained, most_bytes)
+        # With `state: inline`, files of an earlier run are read, and their next snapshot is inline.
+        return kept if self.pipeline.keeps_files else replace(kept, inline_bytes=sys.maxsize)
 
     def _say(self, text: str) -> None:
         self.errors.print(text, markup=False, soft_wrap=True)
