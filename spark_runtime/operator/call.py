@@ -269,15 +269,18 @@ class Call:
         self.counts.rows += n
         self.found.matches.append(pa.Table.from_arrays(arrays, schema=schema))
 
-    def results(self) -> Results:
-        """Return the results, after all parcels were pushed and event time has advanced."""
+    def results(self, deadline_us: int | None = None) -> Results:
+        """Return the results, after all parcels were pushed and event time has advanced.
+
+        The deadline is that of the key group; a batch, whose windows are all closed, has none.
+        """
         for name, tables in self._late.whole.items():
             self.found.late.setdefault(name, []).extend(tables)
         self.counts.add(self._late.counts())
         self.counts.add(self._of_matchers.added())
         text = self.counts.to_json()
         counts = [*self._read, *([] if text == "{}" else [text])]
-        return Results(self.found, counts, self.chain.next_deadline_us())
+        return Results(self.found, counts, deadline_us)
 
 
 def _text(parcel: Parcel) -> str:

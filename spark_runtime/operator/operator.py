@@ -132,9 +132,10 @@ class KeyGroups:
             group = str(moment.group)
             call.counts.waiting[group] = sum(matcher.n_waiting for matcher in chain.matchers)
             call.counts.waiting_bytes[group] = sum(matcher.waiting_bytes for matcher in chain.matchers)
+        deadline_us = chain.next_deadline_us()
         if self.rules.tells_end:
-            call.counts.deadlines[str(moment.group)] = chain.next_deadline_us()
-        return call.results()
+            call.counts.deadlines[str(moment.group)] = deadline_us
+        return call.results(deadline_us)
 
     @property
     def _gets_late(self) -> bool:

@@ -138,6 +138,7 @@ def _delivered(program: Program, case: Case, steps: Sequence[Step], *, hands_ove
             matcher = Matcher.restore(program, matcher.snapshot())
     tables.append(advanced(matcher, newest_us, emit))
     tables.append(matcher.finish(emit))
+    assert matcher.next_deadline_us() is None
     for table in tables:
         assert_ordered(table)
     return pa.concat_tables(tables)

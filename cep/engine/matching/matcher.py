@@ -325,6 +325,8 @@ class Matcher:
 
     def next_deadline_us(self) -> int | None:
         """Return the first time at which `advance` has something to do, or None."""
+        if self.watermark_us == END_OF_TIME_US:
+            return None
         deadlines = [int(np.asarray(table.column(TIME_COLUMN)).min()) for table in self._pending]
         deadlines += [state.next_end_us() for state in self._rules]
         end_us = None if self._window_rules is None else self._window_rules.next_end_us(self.watermark_us)

@@ -44,7 +44,7 @@ def window_begins(window: Window, time_us: I64) -> I64:
     is_days = window.length % _DAY_US == 0
     if window.zone:
         days = (int(time_us.min()) - window.length) // _DAY_US - 2, int(time_us.max()) // _DAY_US + 2
-        first = max(days[0] // _STEP_DAYS * _STEP_DAYS, _FIRST_DAY)
+        first = min(max(days[0] // _STEP_DAYS * _STEP_DAYS, _FIRST_DAY), _LAST_DAY)
         last = min((days[1] // _STEP_DAYS + 1) * _STEP_DAYS, _LAST_DAY)
         segments = _segments(window.zone, window.length, window.offset_us, is_days, first, last)
     else:

@@ -106,6 +106,15 @@ def test_a_deleted_key_keeps_nothing_when_its_last_window_is_over() -> None:
     assert matcher.next_deadline_us() is None
 
 
+@pytest.mark.parametrize("zone", ["", " ZONE 'Asia/Tokyo'"])
+def test_after_the_end_of_the_input_no_window_is_due(zone: str) -> None:
+    matcher = Matcher(program_of(RULE.replace("1 HOUR", "1 DAY" + zone)))
+    push(matcher, DEVICES, {"id": 7, "at": 0, "op": "c"})
+    push(matcher, READINGS, {"ts": HOUR_US, "d": 1})
+    matcher.finish()
+    assert matcher.next_deadline_us() is None
+
+
 def test_without_an_event_there_is_no_window() -> None:
     matcher = Matcher(program_of())
     push(matcher, DEVICES, {"id": 7, "at": 0, "op": "c"}, {"id": 8, "at": 9 * HOUR_US, "op": "c"})
