@@ -14,6 +14,7 @@ from cep.commands.doctor import doctor
 from cep.commands.explain import explain
 from cep.commands.group import ErrorReportingGroup
 from cep.commands.match import match
+from cep.commands.package import package
 from cep.commands.rules import rules
 from cep.commands.run import run
 from cep.commands.spool.verbs import spool
@@ -32,5 +33,5 @@ def main(debug: bool) -> None:
     """Event pattern rules: check them, run them over files, run them on Spark."""
 
 
-for verb in (check, match, explain, run, doctor, spool, rules, warm, completion):
+for verb in (check, match, explain, run, package, doctor, spool, rules, warm, completion):
     main.add_command(verb)

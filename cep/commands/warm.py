@@ -50,13 +50,17 @@ def compile_engine(line: ProgressLine, quiet: bool, programs: Sequence[Program] 
     if is_warm(programs is None or any(program.windows for program in programs)) or not missing(programs):
         return 0.0
     started = time.perf_counter()
-    n_processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not quiet:
-        warm_up(CompilingLines(line, time.monotonic).show, programs, n_processes)
+        warm_up(CompilingLines(line, time.monotonic).show, programs, n_usable_cores())
         line.clear()
     else:
-        warm_up(None, programs, n_processes)
+        warm_up(None, programs, n_usable_cores())
     return time.perf_counter() - started
+
+
+def n_usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class CompilingLines:
@@ -66,22 +70,25 @@ class CompilingLines:
     ----------
     clock
         Returns seconds, counted from any start.
+    text
+        What is done.
     """
 
-    def __init__(self, line: ProgressLine, clock: Callable[[], float]) -> None:
+    def __init__(self, line: ProgressLine, clock: Callable[[], float], text: str = TEXT) -> None:
         self._line = line
         self._clock = clock
+        self._text = text
         self._changes = line.is_shown and line.stream.isatty()
         self._told = clock()
         if self._changes:
-            line.show(TEXT)
+            line.show(text)
         else:
-            self._say(TEXT)
+            self._say(text)
 
     def show(self, n_compiled: int, n: int) -> None:
         """Show how many of the kernels are compiled."""
         if self._changes:
-            self._line.show(f"{TEXT}: {n_compiled} of {n} kernels")
+            self._line.show(f"{self._text}: {n_compiled} of {n} kernels")
         elif not self._line.is_silent and self._clock() - self._told >= LINE_SECONDS:
             self._told = self._clock()
             self._say(f"compiling the engine: {n_compiled} of {n} kernels")

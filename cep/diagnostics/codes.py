@@ -295,6 +295,7 @@ PIPELINES: dict[str, str] = {
     "E0848": "a source or a sink that does not answer in time",
     "E0849": "a checkpoint that is not the latest of its stream",
     "E0887": "a batch that would replace the result of another one",
+    "E0888": "a path in a pipeline that an archive for a cluster cannot have",
     "E0896": "corrections of the rows of a view",
     "E0897": "a chosen rule does not exist",
 }

@@ -131,6 +131,13 @@ def missing(programs: Sequence[Program] | None = None) -> list[tuple[Kernel, Key
     return sorted(found, key=lambda item: rank.get(item[0].py_func.__name__, last))
 
 
+def needed() -> list[tuple[Kernel, Key]]:
+    """Return all kernels, compiled or not, the largest of those that are not compiled first."""
+    work = missing()
+    loaded = [(kernel, key) for kernel in KERNELS.values() for key in kernel.keys]
+    return [*work, *(item for item in loaded if item not in work)]
+
+
 def _run_kernels(programs: Sequence[Program] | None) -> None:
     compile_kernel()
     rules = [rule for program in programs or () for rule in program.rules]

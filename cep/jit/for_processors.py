@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -17,7 +17,12 @@ Work = Sequence[tuple[Kernel, Key]]
 """Kernels and the types of their arguments."""
 
 
-def files(work: Work, names: Sequence[str], n_processes: int) -> Iterator[tuple[str, bytes]]:
+def files(
+    work: Work,
+    names: Sequence[str],
+    n_processes: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Iterator[tuple[str, bytes]]:
     """Yield the path, inside the package ``cep.jit``, and the content of each file of kernels for processors.
 
     Parameters
@@ -28,6 +33,8 @@ def files(work: Work, names: Sequence[str], n_processes: int) -> Iterator[tuple[
         Of `PROCESSORS`, or `HOST`, for which the kernels must have been compiled here.
     n_processes
         How many kernels are compiled at the same time.
+    progress
+        Receives how many of the kernels that must be compiled are, and how many they are; first 0, if any.
     """
     kernels = list(dict.fromkeys(kernel for kernel, _ in work))
     if HOST in names:
@@ -40,7 +47,11 @@ def files(work: Work, names: Sequence[str], n_processes: int) -> Iterator[tuple[
         for name in others
     }
     left = [item for item in work if any(item[1] not in found[item[0], name] for name in others)]
-    for (kernel, key), codes in zip(left, _compiled(left, others, n_processes), strict=True):
+    if left:
+        progress(0, len(left))
+    compiled = zip(left, _compiled(left, others, n_processes), strict=True)
+    for done, ((kernel, key), codes) in enumerate(compiled, 1):
+        progress(done, len(left))
         for name, code in zip(others, codes, strict=False):  # no codes: values of a process are in them
             found[kernel, name][key] = code
     for (kernel, name), by_key in found.items():
