@@ -5,7 +5,7 @@ SET_UP := .venv/.set-up
 CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check quick servers versions newest-numba lowest pythons fuzz fuzz-text \
+.PHONY: help demo payments test test-servers check quick servers object-store-test versions newest-numba lowest pythons fuzz fuzz-text \
 	fuzz-readers sweep bench docs lock clean java warm
 
 help:  ## list the targets
@@ -45,6 +45,10 @@ test-servers: servers $(CLASSES)  ## fetch the servers, then run the tests that 
 
 servers: java warm  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...
 	@$(BIN)/python tools/servers/fetch.py
+
+object-store-test: java warm  ## run pipelines on S3 as moto plays it, kill their drivers, compare with a local run
+	@$(BIN)/python tools/servers/fetch.py wheels object-stores
+	$(BIN)/python -m pytest -q tests/e2e/object_stores.py $(ARGS)
 
 versions: java warm  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)

@@ -355,8 +355,17 @@ _owners: dict[tuple[str, str], Owners] = {}
 
 
 def owners_of(operator: KeyGroups) -> Owners:
-    """Return the connections of this worker for an operator."""
-    assert operator.kept is not None
+    """Return the connections of this worker for an operator.
+
+    Raises StateError (E0702): the checkpoint was copied to remote storage, where state has no files.
+    """
+    if operator.kept is None:
+        raise StateError(
+            "E0702",
+            "the checkpoint has state in files, which are read only on a disk",
+            "keep the checkpoint on a disk; or run there with `state: inline` until it has no files below "
+            "`state/`, and copy it then",
+        )
     what = operator.kept.folder, operator.kept.run
     if what not in _owners:
         for ended in _owners.values():

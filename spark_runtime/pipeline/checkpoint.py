@@ -8,9 +8,10 @@
     <checkpoint>/files/<stream>.log  files of a folder that were read (`file_log`)
     <checkpoint>/query               Spark's checkpoint of the query
     <checkpoint>/lock                held by the run that uses it (`lock`)
+    <checkpoint>/lease/              the same on remote storage (`lease`)
 
-Paths may be on any file system that Spark's Hadoop library supports; the lists of files and the lock exist
-only on local disks.
+Paths may be on any file system that Spark's Hadoop library supports; the lists of files exist only on local
+disks.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from pyspark.sql import SparkSession
-
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.errors import StateError
 from cep.program.identity import differences
@@ -34,7 +33,7 @@ from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.waiting import Waiting
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.storage.checkpoint_files import CheckpointFiles, checkpoint_files
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
 from spark_runtime.wire.plan import MAX_INLINE, Plan
 
 _FORMAT = 4
@@ -83,7 +82,7 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    spark: SparkSession,
+    files: CheckpointFiles,
     path: str,
     rules: StoredRules,
     sources: Mapping[str, SourceIdentity],
@@ -95,7 +94,6 @@ def open_checkpoint(
 
     Raises StateError: it belongs to other rules, other sources or another version.
     """
-    files = checkpoint_files(spark, path)
     given = {name: [source.file_format, source.place] for name, source in sorted(sources.items())}
     has_begun = any(map(str.isdigit, files.names("query/commits"))) or any(
         name.isdigit() and int(name) > 0 for name in files.names("query/offsets")
@@ -274,9 +272,13 @@ def write_plan(checkpoint: Checkpoint, batch: int, plan: Plan) -> None:
 
 
 def plan_for_tasks(checkpoint: Checkpoint, batch: int, plan: Plan) -> str:
-    """Return the form of a plan that tasks get: the plan, or the name of its file if it is long."""
+    """Return the form of a plan that tasks get: the plan, or the name of its file if it is long.
+
+    Tasks cannot read a file of a checkpoint that only Spark reaches.
+    """
     text = plan.to_json()
-    return text if len(text) <= MAX_INLINE else f"{checkpoint.path}/plan/{batch}.json"
+    is_short = len(text) <= MAX_INLINE or is_remote(checkpoint.path)
+    return text if is_short else f"{checkpoint.path}/plan/{batch}.json"
 
 
 def _is_kept(number: int, batch: int) -> bool:

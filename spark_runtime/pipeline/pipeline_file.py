@@ -34,6 +34,7 @@ from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, stat
 from spark_runtime.sinks.place import check_places
 from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
+from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 
 _CORRECT_WITHIN = "correct within "
@@ -201,6 +202,14 @@ class _Reader:
                 "at_end",
                 "a stream without end never gets here",
                 "add: trigger: available_now",
+            )
+        if given.is_stream and given.keeps_files and is_remote(given.checkpoint):
+            settings.problem(
+                "E0843",
+                "`state: files` needs a checkpoint on a disk",
+                "state",
+                "workers write these files, and object stores cannot append to one",
+                "write: state: inline",
             )
         compiled = self._rules(found, given.only, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:

@@ -42,7 +42,6 @@ from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.sessions.local_session import local_checkpoint_settings
 from spark_runtime.sessions.run_folder import places
 from spark_runtime.sessions.state_stores import forget_ended
 from spark_runtime.sinks.place import folders_of
@@ -51,7 +50,8 @@ from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.protocol import Source, SparkSource
 from spark_runtime.state.pieces import FOLDER as STATE_FOLDER
 from spark_runtime.state.pointer import Kept
-from spark_runtime.storage.checkpoint_files import is_remote
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
+from spark_runtime.storage.lease import checkpoint_files
 from spark_runtime.tables.content import PROPERTY as TABLES_PROPERTY
 from spark_runtime.tables.content import static_tables, text_of, timed_inputs
 from spark_runtime.tables.static import StaticFile, StaticTables
@@ -59,6 +59,8 @@ from spark_runtime.wire.parcels import PARCEL_SCHEMA
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 
 _POLL_SECONDS = 0.25
+
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 _HEAP_FOR_WAITING = 11
 """Java's heap must be this many times as large as the waiting events that tasks hold at a time.
@@ -249,9 +251,13 @@ class StreamRun(PipelineRun):
 
     def run(self) -> Counts:
         """Run to the end of the input or until Ctrl-C; return the summary."""
+        with checkpoint_files(self.spark, self.pipeline.checkpoint, self._say) as files:
+            return self._run(files)
+
+    def _run(self, files: CheckpointFiles) -> Counts:
         identities = {s.stream: SourceIdentity(s.name, s.spec.place) for s in self.pipeline.sources}
         checkpoint = open_checkpoint(
-            self.spark,
+            files,
             self.pipeline.checkpoint,
             StoredRules.of(self.pipeline.texts, self.rules),
             identities,
@@ -259,13 +265,13 @@ class StreamRun(PipelineRun):
             accepts_source_change=self.accepts_source_change,
         )
         check_query_log(checkpoint)
-        self.notes = Notes(checkpoint.files)
+        self.notes = Notes(files)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
-        if not is_remote(checkpoint.path):
-            for key, value in local_checkpoint_settings().items():
-                self.spark.conf.set(key, value)
+        manager = files.checkpoint_manager()
+        if manager is not None and _MANAGER not in dict(self.pipeline.spark):
+            self.spark.conf.set(_MANAGER, manager)
         folder = "" if is_remote(checkpoint.path) else checkpoint.path
-        tables = StaticTables(self._static_files, checkpoint.files, folder)
+        tables = StaticTables(self._static_files, files, folder)
         tables.load()
         self._check_sinks()
         done = last_done(checkpoint, is_live=self.pipeline.is_live)

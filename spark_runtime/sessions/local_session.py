@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cep.errors import SetupError
-from spark_runtime.compat.driver import checkpoint_file_manager, pyspark_version
+from spark_runtime.compat.driver import pyspark_version
 from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.run_folder import RunFolder, is_quiet, open_run_folder, places
 from spark_runtime.sessions.worker_python import choose_workers_python
@@ -72,13 +72,6 @@ def sql_settings() -> dict[str, str]:
     }
 
 
-def local_checkpoint_settings() -> dict[str, str]:
-    """Return the settings of a stream whose checkpoint is on a local disk."""
-    # The default manager checks at each rename whether a file is a link. For a local file Hadoop starts four
-    # processes to find out, forty in a micro-batch: 130 ms. Both rename in one step.
-    return {"spark.sql.streaming.checkpointFileManagerClass": checkpoint_file_manager()}
-
-
 JAVA_OPTIONS = (
     # Java does not compile methods larger than 8,000 bytes but interprets them. The predicates of a few rules
     # make a method that large: 5 times slower. Spark's own limit (codegen.hugeMethodLimit) does not help: it
@@ -125,6 +118,8 @@ def start_settings(folder: Path, *, is_short: bool) -> dict[str, str]:
         # Over TCP, each start of a Python function waits 40 ms for a delayed acknowledgement, three times per
         # micro-batch.
         "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
+        # Without these, each new object costs up to six requests, which look for folders of its name.
+        "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
         # The web page is not needed, and its port may be taken.
         "spark.ui.enabled": "false",
         # Spark's 1 GiB is too small for state: the heap contains a value of the state store several times.

@@ -43,7 +43,7 @@ class Message:
 
 def messages(batch: MicroBatch, rows: Collected) -> list[Message]:
     """Return the messages of a micro-batch; they are the same if the micro-batch is repeated."""
-    return list(_of_matches(rows) if rows.rows.output.kind == MATCH else _of_texts(batch, rows))
+    return list(_of_matches(rows) if rows.output.kind == MATCH else _of_texts(batch, rows))
 
 
 def _of_matches(rows: Collected) -> Iterator[Message]:
@@ -73,7 +73,7 @@ def _of_texts(batch: MicroBatch, rows: Collected) -> Iterator[Message]:
     """Yield late events or dead letters. A number distinguishes equal ones, in any order."""
     seen: Counter[str] = Counter()
     for text in sorted(rows.lines()):
-        name = f"{batch.name} {rows.rows.output.kind} {seen[text]} {text}"
+        name = f"{batch.name} {rows.output.kind} {seen[text]} {text}"
         key = sha256(name.encode()).hexdigest()[:32]
         seen[text] += 1
         yield Message(key, key, False, text)

@@ -211,17 +211,22 @@ class Collected:
     rows: Rows
     typed: Callable[[Sequence[str]], pa.Table]
 
+    @property
+    def output(self) -> Output:
+        """Their output."""
+        return self.rows.output
+
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows as tables of the output's schema."""
         rows = self.rows
-        if rows.output.stream is None:
+        if self.output.stream is None:
             yield from rows.tables()
         elif rows:
-            yield self.typed(list(rows.lines())).cast(rows.output.schema)
+            yield self.typed(list(rows.lines())).cast(self.output.schema)
 
     def lines(self) -> Iterator[str]:
         """Yield the rows as JSON objects, as the sink `json` writes them."""
-        if self.rows.output.kind != MATCH:
+        if self.output.kind != MATCH:
             yield from self.rows.lines()
             return
         from spark_runtime.sinks.json_rows import json_rows

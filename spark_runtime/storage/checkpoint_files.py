@@ -6,11 +6,13 @@ Like Spark's own files, they survive the death of the process at any moment, but
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cep.errors import StateError
 from cep.write_errors import writing
+from spark_runtime.compat.driver import checkpoint_file_manager
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +44,9 @@ class CheckpointFiles(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder and its contents, if it exists."""
+
+    def checkpoint_manager(self) -> str | None:
+        """Return the class by which Spark should write its part of a checkpoint here; None: its default."""
 
 
 class LocalFiles:
@@ -88,18 +93,37 @@ class LocalFiles:
         else:
             place.unlink(missing_ok=True)
 
+    def checkpoint_manager(self) -> str:
+        """Return the class that renames in one step, as Spark's default does.
+
+        The default checks at each rename whether a file is a link. For a local file Hadoop starts four
+        processes to find out, forty in a micro-batch: 130 ms.
+        """
+        return checkpoint_file_manager()
+
+
+_APPEARS_WHOLE = ("s3a", "s3", "gs")
+"""Object stores. An object appears when it is complete, also in place of another; renaming copies it."""
+
+_ONLY_IF_MISSING = "fs.option.create.conditional.overwrite"
+"""Asks S3 to store an object only if none of its name exists. Other file systems check this by themselves."""
+
+_CAN_ABORT = "fs.capability.outputstream.abortable"
+_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+
 
 class HadoopFiles:
     """Files on a file system that only Spark's Hadoop library supports."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        self.spark = spark
         self.root = root
+        self._jvm: Any = spark._jvm  # the only way to a Hadoop file system from Python
+        self._gateway: Any = spark.sparkContext._gateway
+        self._settings: Any = spark._jsc.hadoopConfiguration()
 
     def _place(self, name: str) -> tuple[Any, Any]:
-        jvm: Any = self.spark._jvm  # the only way to a Hadoop file system from Python
-        place = jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}")
-        return place.getFileSystem(self.spark._jsc.hadoopConfiguration()), place
+        place = self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}")
+        return place.getFileSystem(self._settings), place
 
     def read(self, name: str) -> str | None:
         """Return the text of a file, or None if it is missing."""
@@ -109,50 +133,101 @@ class HadoopFiles:
     def read_bytes(self, name: str) -> bytes | None:
         """Return the bytes of a file, or None if it is missing."""
         files, place = self._place(name)
-        if not files.exists(place):
+        stream = _unless_missing(lambda: files.open(place))
+        if stream is None:
             return None
-        stream = files.open(place)
         try:
             return bytes(stream.readAllBytes())
         finally:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file in one step, as far as the file system can."""
+        """Write a file in one step."""
         self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a file in one step, as far as the file system can."""
-        folder, _, last = name.rpartition("/")
-        unfinished = f"{folder}/.{last}.tmp" if folder else f".{last}.tmp"
-        files, place = self._place(unfinished)
-        stream = files.create(place, True)
+        """Write a file in one step."""
+        self._write(name, lambda stream: stream.write(bytearray(data)))
+
+    def create(self, name: str, text: str) -> bool:
+        """Write a file unless one of its name exists; return whether it is this one.
+
+        Of several callers one gets True. S3 before Hadoop 3.4.2 has no such step: there the last one wins.
+        """
+        from py4j.protocol import Py4JJavaError
+
+        files, place = self._place(name)
         try:
-            stream.write(bytearray(data))
-        finally:
+            made = files.createFile(place).overwrite(False).recursive().opt(_ONLY_IF_MISSING, "true")
+            stream = made.build()
+            stream.write(bytearray(text.encode()))
             stream.close()
-        _, whole = self._place(name)
-        files.delete(whole, False)  # most of these file systems do not rename onto an existing file
-        files.rename(place, whole)
+        except Py4JJavaError:
+            if self.read(name) is None:
+                raise
+        return self.read(name) == text
+
+    def copy(self, file: Path, name: str) -> None:
+        """Write a file of this machine to a name in one step."""
+
+        def copied(stream: Any) -> None:
+            source = self._jvm.java.io.FileInputStream(str(file))
+            try:
+                source.transferTo(stream)
+            finally:
+                source.close()
+
+        self._write(name, copied)
+
+    def _write(self, name: str, fill: Callable[[Any], None]) -> None:
+        """Write a file in one step; HDFS replaces an existing file in the same step, as object stores do."""
+        files, whole = self._place(name)
+        is_whole = files.getScheme() in _APPEARS_WHOLE
+        folder, _, last = name.rpartition("/")
+        _, place = (files, whole) if is_whole else self._place(f"{folder}/.{last}.tmp")
+        stream = files.create(place, True)
+        fill(stream)  # after a failure the stream remains open: closing it would publish a part
+        stream.close()
+        if is_whole:
+            return
+        hadoop = self._jvm.org.apache.hadoop.fs
+        kinds = self._gateway.new_array(hadoop.Options.Rename, 1)
+        kinds[0] = hadoop.Options.Rename.OVERWRITE
+        hadoop.FileContext.getFileContext(whole.toUri(), self._settings).rename(place, whole, kinds)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder."""
         files, place = self._place(folder)
-        if not files.exists(place):
-            return []
-        return [str(status.getPath().getName()) for status in files.listStatus(place)]
+        found = _unless_missing(lambda: files.listStatus(place))
+        return [str(status.getPath().getName()) for status in found or ()]
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder and its contents."""
         files, place = self._place(name)
         files.delete(place, True)
 
+    def checkpoint_manager(self) -> str | None:
+        """Return the class that writes without renaming, if its package, `spark-hadoop-cloud`, exists.
+
+        It needs a file system that can abandon a file. None: Spark's default, which renames.
+        """
+        files, place = self._place("")
+        loadable = self._jvm.org.apache.spark.util.Utils.classIsLoadable(_MANAGER)
+        return _MANAGER if loadable and files.hasPathCapability(place, _CAN_ABORT) else None
+
+
+def _unless_missing(call: Callable[[], Any]) -> Any:
+    """Return what a call of Hadoop returns; None if the file or folder is missing."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return call()
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() != "FileNotFoundException":
+            raise
+        return None
+
 
 def is_remote(path: str) -> bool:
     """Return whether only Spark supports the file system of a path."""
     return "://" in path
-
-
-def checkpoint_files(spark: SparkSession, root: str) -> CheckpointFiles:
-    """Return the files of the checkpoint at `root`."""
-    return HadoopFiles(spark, root) if is_remote(root) else LocalFiles(root)

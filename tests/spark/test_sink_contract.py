@@ -28,10 +28,11 @@ from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.connectors.console.sink import ConsoleSpec
-from spark_runtime.connectors.files.sink import FolderSink, FolderSinkOfSpark
+from spark_runtime.connectors.files.sink import FolderSink, FolderSinkOfSpark, ObjectSink
 from spark_runtime.connectors.files.sink_settings import FilesSpec
 from spark_runtime.connectors.files.writers import CsvWriter, JsonWriter, ParquetWriter
 from spark_runtime.dataflow.schema import spark_schema
+from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import (
     AnySink,
     BatchRows,
@@ -178,6 +179,7 @@ SPECS: dict[str, tuple[Callable[[Path], SinkSpec], Read]] = {
     "csv": (lambda place: FilesSpec(str(place), CsvWriter()), in_csv),
     "console": (lambda place: ConsoleSpec(100), on_console),
     "sqlite": (lambda place: SqliteSpec(str(place)), in_sqlite),
+    "remote": (lambda place: FilesSpec(f"file://{place}", ParquetWriter()), in_parquet),
 }
 CASES = [
     *(
@@ -187,7 +189,7 @@ CASES = [
         for kind in (MATCH, LATE, DEAD)
         if kind in SINKS.get(name).kinds
     ),
-    *(("sqlite", kind) for kind in (MATCH, LATE, DEAD)),
+    *((name, kind) for name in ("sqlite", "remote") for kind in (MATCH, LATE, DEAD)),
 ]
 EACH = pytest.mark.parametrize(("name", "kind"), CASES)
 
@@ -206,7 +208,7 @@ def test_each_sink_of_this_package_is_tried_here() -> None:
     # These are tried where their servers are: tests/servers/test_..._sink.py.
     of_servers = {"kafka", "postgres", "webhook", "rabbitmq"}
     of_disks = {"delta"}  # tests/unit/spark_runtime/sinks
-    assert {*SINKS.built_in, "sqlite"} == {*SPECS, *of_servers, *of_disks}
+    assert {*SINKS.built_in, "sqlite", "remote"} == {*SPECS, *of_servers, *of_disks}
     assert sink_names(MATCH) == SINKS.built_in
     assert sink_names(LATE) == sink_names(DEAD) == tuple(n for n in SINKS.built_in if n != "console")
 
@@ -357,15 +359,17 @@ def test_a_damaged_note_of_a_continued_stream_is_an_error_that_names_it(tmp_path
         assert caught.value.code == "E0849"
 
 
-def test_a_folder_that_only_spark_reaches_tells_numbers(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_folder_that_only_spark_reaches_tells_its_micro_batches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     sink = FilesSpec(f"file://{tmp_path}/out", ParquetWriter()).open(OUTPUTS[DEAD], CONTEXT)
-    assert isinstance(sink, FolderSinkOfSpark)
+    assert isinstance(sink, ObjectSink)
     assert sink.last(RUN) is None
     for number in (0, 10, 9):
-        sink.begin(MicroBatch(RUN, number, "a1"))
-        write(spark, sink, DEAD, MicroBatch(RUN, number, "a1"), [number])
-        sink.commit(MicroBatch(RUN, number, "a1"))
-    assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 10)
+        sink.begin(MicroBatch(RUN, number, A1))
+        write(spark, sink, DEAD, MicroBatch(RUN, number, A1), [number])
+        sink.commit(MicroBatch(RUN, number, A1))
+    assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 10, A1)
     sink.take_back(RUN, 8, "c")
     assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 8, is_continued=True)
     assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [f"batch={RUN}-0"]
@@ -403,11 +407,22 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_run(tmp_path: Path) 
     assert caught.value.code == "E0618"
 
 
-@pytest.mark.parametrize(("path", "is_local"), [("s3a://b/out", True), ("/out", False)])
-def test_what_workers_do_not_reach_is_written_by_spark(path: str, is_local: bool) -> None:
-    context = SinkContext(RULES, is_local, CONTEXT.console)
+@pytest.mark.parametrize(
+    ("path", "is_local", "owner", "kind"),
+    [
+        ("s3a://b/out", True, None, ObjectSink),
+        ("s3a://b/out", False, None, ObjectSink),
+        ("s3a://b/out", True, Owner("p", {}), FolderSinkOfSpark),
+        ("/out", False, None, FolderSinkOfSpark),
+    ],
+)
+def test_what_workers_do_not_reach_is_written_by_the_driver_or_spark(
+    path: str, is_local: bool, owner: Owner | None, kind: type
+) -> None:
+    context = SinkContext(RULES, is_local, CONTEXT.console, owner)
     sink = FilesSpec(path, ParquetWriter()).open(OUTPUTS[LATE], context)
-    assert isinstance(sink, FolderSinkOfSpark)
+    assert type(sink) is kind
+    assert isinstance(sink, ObjectSink | FolderSinkOfSpark)
     assert sink.path == f"{path}/stream=s"
 
 

@@ -10,6 +10,8 @@
   the tests that need it are skipped.
 - `artemis`: the broker ActiveMQ Artemis, into the folder `.servers`.
 - `spark-kafka`: Spark's connector for Kafka, into the folder `.servers`.
+- `object-stores`: Hadoop's file system for S3, into the folder `.servers`. Only `make object-store-test`
+  needs it, so it is fetched only by name.
 """
 
 from __future__ import annotations
@@ -163,6 +165,11 @@ def spark_kafka() -> None:
     _jars("spark-kafka", "ivy-spark-kafka.xml", "Spark's connector for Kafka", "10 MB")
 
 
+def object_stores() -> None:
+    """Fetch Hadoop's file system for S3, unless it exists."""
+    _jars("object-stores", "ivy-object-stores.xml", "Hadoop's file system for S3", "13 MB")
+
+
 def artemis() -> None:
     """Fetch the broker ActiveMQ Artemis, unless it exists."""
     _jars("artemis", "ivy-artemis.xml", "ActiveMQ Artemis that tests use", "17 MB")
@@ -183,6 +190,7 @@ STEPS = {
     "kafka": kafka,
     "artemis": artemis,
     "spark-kafka": spark_kafka,
+    "object-stores": object_stores,
 }
 
 SIDE_BY_SIDE = (("packages",), ("wheels", "amqp"), ("kafka",), ("artemis",), ("spark-kafka",))

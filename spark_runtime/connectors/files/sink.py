@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
 
 from pyspark import TaskContext
 
@@ -19,10 +20,9 @@ from cep.errors import StateError
 from cep.write_errors import writing
 from spark_runtime.connectors.files.writers import FileWriter
 from spark_runtime.sinks.owner import WRITTEN_BY, Owner, plan_of, text_of
-from spark_runtime.sinks.protocol import BatchRows, Guarantee, Mark, MicroBatch, Output, Rows
-
-if TYPE_CHECKING:
-    from spark_runtime.storage.checkpoint_files import CheckpointFiles
+from spark_runtime.sinks.protocol import BatchRows, Collected, Guarantee, Mark, MicroBatch, Output, Rows
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles, is_remote
+from spark_runtime.wire.plan import IDENTITY_DIGITS
 
 
 def folder_of(path: str, batch: MicroBatch) -> str:
@@ -32,6 +32,9 @@ def folder_of(path: str, batch: MicroBatch) -> str:
 
 _NOTE = ".continued-{}"
 """The file that records that another run has continued a run."""
+
+_PART_OF_PLAN = re.compile(rf"part-([0-9a-f]{{{IDENTITY_DIGITS}}})\.")
+"""A file of `ObjectSink`. Its name contains the plan of its micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,15 @@ class _Written:
     owner: Owner | None
 
     @property
-    def _files(self) -> CheckpointFiles:
+    def far_files(self) -> HadoopFiles:
+        """The files of a folder on remote storage."""
         from pyspark.sql import SparkSession
 
-        from spark_runtime.storage.checkpoint_files import HadoopFiles, LocalFiles, is_remote
+        return HadoopFiles(SparkSession.active(), self.path)
 
-        is_far = is_remote(self.path)
-        return HadoopFiles(SparkSession.active(), self.path) if is_far else LocalFiles(self.path)
+    @property
+    def _files(self) -> CheckpointFiles:
+        return self.far_files if is_remote(self.path) else LocalFiles(self.path)
 
     def require_own(self) -> None:
         """Raise InputError if a batch would replace the result of another pipeline."""
@@ -68,8 +73,13 @@ class _Written:
 
     def mark(self, run: str, number: int) -> Mark:
         """Return the mark of a micro-batch."""
-        text = self._files.read(f"batch={MicroBatch(run, number).name}/{WRITTEN_BY}")
-        return Mark(f"folder `{self.path}`", number, plan_of(text))
+        folder = f"batch={MicroBatch(run, number).name}"
+        if is_remote(self.path):
+            plans = map(_PART_OF_PLAN.match, self._files.names(folder))
+            plan = next((found[1] for found in plans if found), "")
+        else:
+            plan = plan_of(self._files.read(f"{folder}/{WRITTEN_BY}"))
+        return Mark(f"folder `{self.path}`", number, plan)
 
     def last(self, run: str) -> Mark | None:
         """Return the last micro-batch of a stream."""
@@ -202,8 +212,62 @@ class FolderSink:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectSink:
+    """A folder on remote storage, to which a stream writes a file in each micro-batch; see `TableSink`.
+
+    Spark's own writer would need about a hundred requests to an object store, and this needs two. The name of
+    the file contains the plan of the micro-batch, so the same micro-batch replaces it in one step.
+    """
+
+    output: Output
+    path: str
+    writer: FileWriter
+
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    @property
+    def _written(self) -> _Written:
+        return _Written(self.path, self.output.kind, None)
+
+    def check(self) -> None:
+        """Do nothing: the first micro-batch writes."""
+
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream with rows."""
+        return self._written.last(run)
+
+    def take_back(self, run: str, after: int, by: str) -> None:
+        """Remove the folders of later micro-batches."""
+        self._written.take_back(run, after, by)
+
+    def begin(self, batch: MicroBatch) -> None:
+        """Check whether the micro-batch exists; its file is replaced in one step."""
+        _require_same(self._written, batch)
+
+    def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
+        """Write the rows; without rows, only the first micro-batch, so that the path exists."""
+        if not rows.n_rows and batch.number:
+            return
+        is_file = rows.n_rows or self.writer.has_columns
+        name = f"part-{batch.plan}.{self.writer.name}" if is_file else "_SUCCESS"
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / name
+            self.writer.write(file, rows)
+            self._written.far_files.copy(file, f"batch={batch.name}/{name}")
+
+    def commit(self, batch: MicroBatch) -> None:
+        """Do nothing: the file is complete."""
+
+    def close(self) -> None:
+        """Do nothing: each micro-batch is complete by itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class FolderSinkOfSpark:
-    """A folder that Spark writes, on any file system that it reaches; see `DriverSink`."""
+    """A folder that Spark writes: one that workers on other machines share, or the result of a batch.
+
+    See `DriverSink`.
+    """
 
     output: Output
     path: str
@@ -217,13 +281,9 @@ class FolderSinkOfSpark:
     def _written(self) -> _Written:
         return _Written(self.path, self.output.kind, self.owner)
 
-    @property
-    def _is_near(self) -> bool:
-        return "://" not in self.path
-
     def check(self) -> None:
         """Try to write a file on a disk of this machine, and remove it. Only Spark can check other places."""
-        if self._is_near:
+        if not is_remote(self.path):
             _check_folder(self.path)
         self._written.require_own()
 
@@ -237,8 +297,7 @@ class FolderSinkOfSpark:
 
     def begin(self, batch: MicroBatch) -> None:
         """Check whether the micro-batch exists; Spark replaces the folder when it writes."""
-        if self._is_near:
-            _require_same(self._written, batch)
+        _require_same(self._written, batch)
 
     def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
         """Write the rows by Spark; without rows, only the first micro-batch, so that the path exists."""
@@ -248,8 +307,8 @@ class FolderSinkOfSpark:
             writer.options(**self.writer.spark_options).save(folder_of(self.path, batch))
 
     def commit(self, batch: MicroBatch) -> None:
-        """Record the owner of the rows, which Spark has committed. On remote storage, a stream skips this."""
-        if (self._is_near and Path(folder_of(self.path, batch)).exists()) or self.owner is not None:
+        """Record the owner of the rows, which Spark has committed."""
+        if self.owner is not None or Path(folder_of(self.path, batch)).exists():
             self._written.write(batch)
 
     def close(self) -> None:

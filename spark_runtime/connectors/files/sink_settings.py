@@ -9,8 +9,9 @@ from cep.settings import declared
 from cep.settings.declared import Declared
 from spark_runtime.connectors.files.writers import CsvWriter, FileWriter, JsonWriter, ParquetWriter
 from spark_runtime.sinks.place import Place, folder_place
-from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
+from spark_runtime.sinks.protocol import AnySink, Output
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext
+from spark_runtime.storage.checkpoint_files import is_remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,18 @@ class FilesSpec:
         """Return the folder."""
         return (folder_place(self.path, output.folder),)
 
-    def open(self, output: Output, context: SinkContext) -> WorkerSink | DriverSink:
-        """Return the sink: the workers write it if they can access the folder and write the columns."""
-        from spark_runtime.connectors.files.sink import FolderSink, FolderSinkOfSpark
+    def open(self, output: Output, context: SinkContext) -> AnySink:
+        """Return the sink: the workers write it if they can access the folder and write the columns.
+
+        On remote storage the driver writes the rows of a stream, and Spark the result of a batch.
+        """
+        from spark_runtime.connectors.files.sink import FolderSink, FolderSinkOfSpark, ObjectSink
 
         path = f"{self.path}/{output.folder}" if output.folder else self.path
-        if context.is_local and "://" not in path and self.writer.can_write(output):
+        is_far = is_remote(path)
+        if is_far and context.owner is None:
+            return ObjectSink(output, path, self.writer)
+        if context.is_local and not is_far and self.writer.can_write(output):
             return FolderSink(output, path, self.writer, context.owner)
         return FolderSinkOfSpark(output, path, self.writer, context.owner)
 

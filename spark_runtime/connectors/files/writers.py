@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_runtime.sinks.json_rows import texts_of
-from spark_runtime.sinks.protocol import Output, Rows
+from spark_runtime.sinks.protocol import Collected, Output, Rows
 from spark_runtime.wire.output import MATCH
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class FileWriter(Protocol):
     def for_spark(self, frame: DataFrame) -> DataFrame:
         """Return rows in a form that Spark can write. On the driver."""
 
-    def write(self, file: Path, rows: Rows) -> None:
+    def write(self, file: Path, rows: Rows | Collected) -> None:
         """Write a complete file; raise OSError on failure."""
 
 
@@ -66,7 +66,7 @@ class JsonWriter:
         """Return whether the output is late events or dead letters, which are already JSON."""
         return output.kind != MATCH
 
-    def write(self, file: Path, rows: Rows) -> None:
+    def write(self, file: Path, rows: Rows | Collected) -> None:
         """Write each row as a line."""
         with file.open("w", encoding="utf-8") as lines:
             lines.writelines(f"{text}\n" for text in rows.lines())
@@ -88,7 +88,7 @@ class ParquetWriter:
         """Return whether the output is late events, dead letters, or matches without nested columns."""
         return output.kind != MATCH or _is_flat(output.schema)
 
-    def write(self, file: Path, rows: Rows) -> None:
+    def write(self, file: Path, rows: Rows | Collected) -> None:
         """Write the rows table by table."""
         import pyarrow.parquet as pq
 
@@ -141,7 +141,7 @@ class CsvWriter:
         """Return True: it supports all columns."""
         return True
 
-    def write(self, file: Path, rows: Rows) -> None:
+    def write(self, file: Path, rows: Rows | Collected) -> None:
         """Write the rows table by table."""
         names = _csv_fields(pa.chunked_array([pa.array(rows.output.schema.names, pa.string())]))
         with file.open("w", encoding="utf-8", newline="") as lines:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from cep.engine.prepare.predicates import prepare
 from cep.errors import Source, StateError
 from spark_runtime.operator.call import Moment, Results
 from spark_runtime.operator.operator import KeyGroups
-from spark_runtime.operator.owner import Owners
+from spark_runtime.operator.owner import Owners, owners_of
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.state.files import StateFiles
 from spark_runtime.state.pointer import Kept, Pointer, Task
@@ -207,3 +208,9 @@ def test_a_damaged_file_of_state_is_named_and_never_used(
         owners.call(value, Task(1, GROUP, 0, 0), moment(1), [])
     assert str(file) in str(caught.value)
     assert "restore the checkpoint" in caught.value.help
+
+
+def test_state_in_files_is_not_read_from_a_checkpoint_on_remote_storage(operator: KeyGroups) -> None:
+    with pytest.raises(StateError, match="the checkpoint has state in files, which are read only") as caught:
+        owners_of(replace(operator, kept=None))
+    assert caught.value.code == "E0702"

@@ -14,6 +14,7 @@ from cep.errors import Source, StateError
 from cep.schema.stream import CsvLayout, Field, Stream
 from spark_runtime.pipeline.checkpoint import Checkpoint, SourceIdentity, open_checkpoint
 from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.storage.checkpoint_files import LocalFiles
 
 STREAM = Stream(
     "payments",
@@ -42,8 +43,7 @@ def stored(*texts: str, stream: Stream = STREAM) -> StoredRules:
 
 
 def opened(path: Path, rules: StoredRules, sources: dict[str, SourceIdentity] = SOURCES) -> Checkpoint:
-    spark: Any = None  # a checkpoint on a local disk asks no session
-    return open_checkpoint(spark, str(path), rules, sources, 2)
+    return open_checkpoint(LocalFiles(str(path)), str(path), rules, sources, 2)
 
 
 def begin(path: Path, rules: StoredRules) -> Checkpoint:

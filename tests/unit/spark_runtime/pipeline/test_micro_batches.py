@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -169,6 +170,9 @@ def test_a_long_plan_is_read_from_its_file(tmp_path: Path) -> None:
     assert len(plan.shares) == 2
     short = Plan(plan.shares[:0], plan.offsets, plan.reached)
     assert Plan.of_json(plan_for_tasks(run.checkpoint, 0, short)) == short
+    # Tasks would open the name of a remote file on their own disk.
+    remote = dataclasses.replace(run.checkpoint, path="s3a://lake/checkpoint")
+    assert Plan.of_json(plan_for_tasks(remote, 0, plan)) == plan
 
 
 # ---------------------------------------------------------------- time

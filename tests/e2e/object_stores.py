@@ -1,0 +1,271 @@
+"""``make object-store-test``: pipelines on S3, as moto plays it, give the results of a local run.
+
+Source, sinks and checkpoint are below `s3a://`. `make test` does not run this file: it needs Hadoop's file
+system for S3, and each run of a pipeline starts a driver.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from scenarios.fraud.__main__ import PIPELINE
+from scenarios.fraud.generate import Options, generate
+from scenarios.run_folder import place_pipeline
+from spark_runtime.storage.lease import SECONDS as LEASE_SECONDS
+from tests.left_out import require
+from tests.servers.s3_server import BUCKET, S3Server, running_s3
+
+pytestmark = pytest.mark.spark
+
+JARS = Path(__file__).parents[2] / ".servers" / "object-stores"
+
+N_BATCHES = 6
+"""Files of events, one in each micro-batch."""
+
+SECONDS = 1200.0
+"""How long something may take that takes a minute on a machine that is not busy."""
+
+KILLS = [
+    (r"/plan/0\.json", False),  # nothing is done yet
+    (r"/query/sources/\d/1$", True),
+    (r"/matches/", False),
+    (r"/matches/", True),
+    (r"/query/commits/2$", False),
+    (r"/done\.json", True),
+    (r"/query/state/.*/4\.", False),
+    (r"/plan/5\.json", True),
+]
+"""Where a run is killed, one after the other: at a request for such an object, before or after its effect."""
+
+
+@dataclass
+class Driver:
+    """A process that runs a pipeline, with its Java."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def said(self) -> str:
+        """The output so far."""
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, happened: Callable[[], bool]) -> None:
+        """Wait until something happens while the driver runs."""
+        deadline = time.monotonic() + SECONDS
+        while not happened():
+            assert self.process.poll() is None, f"it has ended too soon:\n{self.said}"
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+
+    def wait(self) -> int:
+        """Wait for its end; return the exit code."""
+        return self.process.wait(SECONDS)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to it and its Java."""
+        os.killpg(self.process.pid, number)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Events in a bucket, and the results of a local run."""
+
+    s3: S3Server
+    folder: Path
+    expected: list[str]
+
+    def settings(self, name: str, **changed: Any) -> Path:
+        """Write the pipeline file of a run; its results and checkpoint are below `name` in the bucket."""
+        placed = place_pipeline(
+            PIPELINE,
+            self.folder / name,
+            file_format="json",
+            mode="stream",
+            files_per_trigger=1,
+            to_console=False,
+        )
+        spec = yaml.safe_load(placed.read_text())
+        below = f"s3a://{BUCKET}/{name}"
+        for source in spec["sources"]:
+            if "stream" in source:
+                source["path"] = f"s3a://{BUCKET}/fraud/events"
+            elif not Path(source["path"]).is_absolute():
+                source["path"] = str(self.folder / "fraud" / Path(source["path"]).name)
+        spec["sinks"] = [{"format": form, "path": f"{below}/{form}"} for form in ("parquet", "json")]
+        spec["sinks"][0]["path"] = f"{below}/matches"
+        for output in ("late", "dead_letter"):
+            spec[output]["path"] = f"{below}/{output}"
+        spec["checkpoint"] = f"{below}/checkpoint"
+        spec["spark"] = {
+            "spark.master": "local[2]",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraClassPath": f"{JARS}/*",
+            "spark.hadoop.fs.s3a.endpoint": self.s3.address,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.access.key": "tests",
+            "spark.hadoop.fs.s3a.secret.key": "tests",
+        }
+        spec = {name: value for name, value in (spec | changed).items() if value is not None}
+        placed.write_text(yaml.safe_dump(spec, sort_keys=False))
+        return placed
+
+    @contextmanager
+    def driver(self, settings: Path, *options: str) -> Iterator[Driver]:
+        """Run a pipeline; end it and its Java."""
+        log = settings.with_suffix(f".{time.monotonic_ns()}.txt")
+        command = [sys.executable, "-m", "cep", "run", str(settings), *options]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        run = Driver(process, log)
+        try:
+            yield run
+        finally:
+            if process.poll() is None:
+                run.send(signal.SIGKILL)
+                process.wait()
+
+    def run(self, settings: Path) -> str:
+        """Run a pipeline to its end; return its output."""
+        with self.driver(settings) as run:
+            assert run.wait() in (0, 3), run.said
+            return run.said
+
+    def forget_lease(self, name: str) -> None:
+        """Remove the lease of a killed run, which the next one would await."""
+        self.s3.remove(f"{name}/checkpoint/lease/")
+
+    def require_right(self, name: str) -> None:
+        """Check that each sink has each match of the local run once."""
+        found = self.s3.objects(f"{name}/")
+        parquet = [
+            pq.read_table(io.BytesIO(data)).to_pylist() for data in _of(found, f"{name}/matches/", ".parquet")
+        ]
+        assert sorted(_text(row) for rows in parquet for row in rows) == self.expected
+        ids = sorted(json.loads(text)["match_id"] for text in self.expected)
+        lines = [line for data in _of(found, f"{name}/json/", ".json") for line in data.decode().splitlines()]
+        assert sorted(json.loads(line)["match_id"] for line in lines) == ids
+
+
+def _of(objects: dict[str, bytes], prefix: str, ending: str) -> list[bytes]:
+    return [data for key, data in objects.items() if key.startswith(prefix) and key.endswith(ending)]
+
+
+def _text(row: dict[str, Any]) -> str:
+    return json.dumps(row, default=str, sort_keys=True)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """Card events in a bucket."""
+    require(JARS.exists(), "Hadoop's file system for S3", "make object-store-test")
+    folder = tmp_path_factory.mktemp("lake")
+    generate(Options(3_000, seed=7, file_format="json", files=N_BATCHES), folder / "fraud")
+    with running_s3(folder) as s3:
+        events = sorted((folder / "fraud" / "events").iterdir())
+        s3.put({f"fraud/events/{file.name}": file.read_bytes() for file in events})
+        placed = place_pipeline(
+            PIPELINE,
+            folder / "fraud",
+            file_format="json",
+            mode="stream",
+            files_per_trigger=1,
+            to_console=False,
+        )
+        Lake(s3, folder, []).run(placed)
+        rows = ds.dataset(folder / "fraud" / "matches", format="parquet").to_table().to_pylist()
+        assert len(rows) > 20
+        yield Lake(s3, folder, sorted(map(_text, rows)))
+
+
+def test_a_stream_has_the_matches_of_a_local_run_with_few_requests(lake: Lake) -> None:
+    lake.s3.counted()
+    lake.run(lake.settings("plain"))
+    counts = lake.s3.counted()
+    print(f"requests: {counts}")
+    lake.require_right("plain")
+    # 116 were seen, and 60 of the lease in a run of three minutes; 440 when Spark wrote the files.
+    n = len(lake.s3.objects("plain/checkpoint/query/commits/"))
+    assert sum(counts.values()) < 200 * n
+
+
+def test_a_run_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(lake: Lake) -> None:
+    settings = lake.settings("killed")
+    for key, after in KILLS:
+        lake.s3.hold(f"/killed/.*{key}", after=after)
+        with lake.driver(settings) as run:
+            run.wait_for(lake.s3.is_holding)
+            run.send(signal.SIGKILL)
+            run.process.wait()
+        lake.s3.let_go()
+        lake.forget_lease("killed")
+    lake.run(settings)
+    lake.require_right("killed")
+
+
+def test_a_second_run_is_refused_while_the_first_one_works(lake: Lake) -> None:
+    settings = lake.settings("twice", trigger="1 second", at_end=None)
+    with lake.driver(settings) as first:
+        first.wait_for(lambda: bool(lake.s3.objects("twice/checkpoint/query/commits/0")))
+        with lake.driver(settings) as second:
+            assert second.wait() == 1
+            assert "E0711" in second.said
+            assert f"process {first.process.pid} on " in second.said
+        assert first.process.poll() is None, first.said
+        first.process.send_signal(signal.SIGINT)
+        assert first.wait() in (0, 3), first.said
+    # It ended its lease, so the next run does not wait.
+    assert "waiting" not in lake.run(lake.settings("twice"))
+    lake.require_right("twice")
+
+
+def test_the_lease_of_a_killed_run_is_taken_over_after_its_time(lake: Lake) -> None:
+    settings = lake.settings("dead")
+    lake.s3.hold("/dead/.*/plan/3", after=True)
+    with lake.driver(settings) as run:
+        run.wait_for(lake.s3.is_holding)
+        run.send(signal.SIGKILL)
+        pid = run.process.pid
+        run.process.wait()
+    lake.s3.let_go()
+    assert f"waiting {LEASE_SECONDS:g} seconds for the lease of the checkpoint: process {pid} on" in lake.run(
+        settings
+    )
+    lake.require_right("dead")
+
+
+def test_a_run_that_was_stopped_for_longer_than_its_lease_writes_no_more(lake: Lake) -> None:
+    settings = lake.settings("stopped")
+    lake.s3.hold("/stopped/.*/plan/3", after=True)
+    with lake.driver(settings) as first:
+        first.wait_for(lake.s3.is_holding)
+        first.send(signal.SIGSTOP)
+        try:
+            lake.run(settings)
+        finally:
+            first.send(signal.SIGCONT)
+        lake.require_right("stopped")
+        lake.s3.let_go()
+        assert first.wait() == 1
+        assert "E0711" in first.said
+        assert "did not renew its lease" in first.said
+    lake.require_right("stopped")

@@ -1,0 +1,41 @@
+"""`state` of a pipeline file: where large state is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cep.errors import RuleError
+from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.pipeline_file import load_pipeline
+
+RULE = "RULE r FROM readings PARTITION BY k PATTERN a -> b WITHIN 1 MINUTE DEFINE a AS v > 1, b AS v < 0"
+
+
+def pipeline(folder: Path, *settings: str) -> Pipeline:
+    (folder / "r.cep").write_text(RULE)
+    lines = (
+        "streams: {readings: {event_time: ts, schema: {k: string, ts: timestamp, v: double}}}",
+        "rules: [r.cep]",
+        "source: {stream: readings, format: json, path: events}",
+        "sinks: [{format: console}]",
+        *settings,
+    )
+    (folder / "p.yaml").write_text("\n".join(lines))
+    return load_pipeline(folder / "p.yaml")
+
+
+@pytest.mark.parametrize("checkpoint", ["c", "/mnt/shared/c", "s3a://lake/c"])
+def test_state_is_kept_inline_by_default(tmp_path: Path, checkpoint: str) -> None:
+    assert not pipeline(tmp_path, f"checkpoint: {checkpoint}").keeps_files
+
+
+def test_state_in_files_needs_a_checkpoint_on_a_disk(tmp_path: Path) -> None:
+    assert pipeline(tmp_path, "checkpoint: c", "state: files").keeps_files
+    with pytest.raises(RuleError) as caught:
+        pipeline(tmp_path, "checkpoint: s3a://lake/c", "state: files")
+    found = str(caught.value)
+    assert found.startswith("error[E0843]: `state: files` needs a checkpoint on a disk\n")
+    assert "p.yaml:6" in found
+    assert "help: write: state: inline" in found
