@@ -5,8 +5,8 @@ SET_UP := .venv/.set-up
 CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check quick servers object-store-test versions newest-numba lowest pythons fuzz fuzz-text \
-	fuzz-readers sweep bench docs lock clean java warm
+.PHONY: help demo payments test test-servers check quick servers object-store-test cluster-test versions \
+	newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs lock clean java warm
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-20s%s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ servers: java warm  ## fetch the servers that tests talk to: Kafka, PostgreSQL, 
 object-store-test: java warm  ## run pipelines on S3 as moto plays it, kill their drivers, compare with a local run
 	@$(BIN)/python tools/servers/fetch.py wheels object-stores
 	$(BIN)/python -m pytest -q tests/e2e/object_stores.py $(ARGS)
+
+cluster-test: java warm  ## run pipelines on a standalone cluster, kill its workers and drivers, compare with a local run
+	$(BIN)/python -m pytest -q tests/e2e/clusters.py $(ARGS)
 
 versions: java warm  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)

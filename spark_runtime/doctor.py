@@ -105,7 +105,7 @@ def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
 
 def _of_sinks(pipeline: Pipeline) -> Iterator[_Question]:
     owner = None if pipeline.is_stream else pipeline.owner
-    context = SinkContext(pipeline.rules, is_local=True, console=Console(quiet=True), owner=owner)
+    context = SinkContext(pipeline.rules, Console(quiet=True), owner)
     for spec, sink in pipeline.opened_sinks(context):
         name = type(spec).__name__.removesuffix("Spec").removesuffix("Sink").lower()
         yield f"sink of {sink.output.kind} ({name})", sink.check

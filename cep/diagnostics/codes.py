@@ -264,6 +264,7 @@ SPARK: dict[str, str] = {
     "E0806": "the Python of Spark's workers lacks a package",
     "E0807": "Spark's workers have another spark-cep",
     "E0808": "no temporary folder can be made",
+    "E0809": "a folder of the driver that workers on other machines do not have",
 }
 """E080. What Spark needs."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from spark_runtime.sources.protocol import Source, SplitByEvents
 from spark_runtime.wire.loaded import freeze_loaded
 from spark_runtime.wire.packer import Packer
 from spark_runtime.wire.plan import Plan, Share
+from spark_runtime.wire.shared import SharedFolders
 
 TICKS = 1024
 """Rows of the Spark source that gives each micro-batch of a stream its tasks. Share n belongs to tick n.
@@ -32,15 +33,19 @@ class ShareReader:
     ----------
     batch
         The shares of a batch; None in a stream, in which each micro-batch has a plan.
+    shared
+        The folders that every worker must have.
     """
 
     sources: Mapping[str, Source]
     packer: Packer
     batch: Sequence[Share] | None = None
+    shared: SharedFolders = field(default_factory=SharedFolders)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the parcels of the shares with the numbers in some batches."""
         freeze_loaded()
+        self.shared.require()
         plan = Plan.of_task() if self.batch is None else Plan(self.batch)
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -79,6 +79,7 @@ class KeyGroups:
     ) -> Iterator[pd.DataFrame]:
         """Handle the parcels of one key group and micro-batch, or its timeout; yield the output."""
         freeze_loaded()
+        self.delivery.shared.require()
         group = int(key[0])
         parcels = (
             iter(()) if state.hasTimedOut else (parcel for frame in frames for parcel in of_frame(frame))
@@ -144,6 +145,7 @@ class KeyGroups:
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle all parcels of one partition of a batch; yield the output."""
         freeze_loaded()
+        self.delivery.shared.require()
         tables = tables_of(self.rules.programs, self.tables, {})
         call = Call(Chain(self.rules, tables=tables), gets_whole=self._gets_late)
         for batch in batches:
@@ -162,6 +164,7 @@ class KeyGroups:
         The result is parcels for the next stage, or the output if this stage `is_last`.
         """
         freeze_loaded()
+        self.delivery.shared.require()
         fed: list[pa.RecordBatch] = []
 
         def forward(number: int, events: pa.Table) -> None:
@@ -185,6 +188,7 @@ class KeyGroups:
 
     def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the matches in rows of output (`carried_schema`)."""
+        self.delivery.shared.require()  # Spark writes the rows in the same task
         schema = carried_schema(self.rules.match_schema)
         for batch in batches:
             for data in batch.column(0).to_pylist():

@@ -40,6 +40,7 @@ from spark_runtime.sinks.protocol import (
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
 from spark_runtime.wire.output import COUNTS, DEAD, KIND, MATCH, MATCHES_COLUMN, TEXT, carried_schema
 from spark_runtime.wire.parcels import table_of_bytes
+from spark_runtime.wire.shared import SharedFolders
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,13 @@ def named(sinks: Iterable[tuple[object, AnySink]]) -> tuple[NamedSink, ...]:
     return tuple(found)
 
 
-def delivery_of(sinks: Iterable[NamedSink], run: str | None, file_mode: FileMode) -> Delivery:
+def delivery_of(
+    sinks: Iterable[NamedSink], run: str | None, file_mode: FileMode, shared: SharedFolders
+) -> Delivery:
     """Return what the operator does for sinks; `run` is None in a batch."""
     of_workers = tuple(item.sink for item in sinks if isinstance(item.sink, WorkerSink))
     kinds = {item.sink.output.kind for item in sinks if not isinstance(item.sink, WorkerSink)}
-    return Delivery(of_workers, frozenset(kinds), run, file_mode)
+    return Delivery(of_workers, frozenset(kinds), run, file_mode, shared)
 
 
 @dataclass(slots=True)
@@ -124,6 +127,8 @@ class Delivering:
             The operator's output (`OUTPUT_SCHEMA`); each action computes it again.
         number, plan
             The number and the plan's identity of the micro-batch.
+        count
+            Sums the counts of the operator's calls. If it raises an error, nothing is committed.
         """
         batch = MicroBatch(self.flow.delivery.run, number, plan)
         has_it = self.notes.names(number)
@@ -136,10 +141,10 @@ class Delivering:
             for item in sinks:
                 item.sink.begin(batch)
             found = self._collected(output, sinks, is_kept=is_kept)
+            counts = count(map(Counts.of_json, found.texts(COUNTS)))
             for item in sinks:
                 if isinstance(item.sink, WorkerSink):
                     item.sink.commit(batch)
-            counts = count(map(Counts.of_json, found.texts(COUNTS)))
             for item in sinks:
                 if not isinstance(item.sink, WorkerSink):
                     n_rows = _n_rows(item.sink.output, counts)

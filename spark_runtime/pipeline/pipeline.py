@@ -75,6 +75,8 @@ def run_pipeline(
                 run.close()
         except Exception as error:
             raise run.failure or as_cep_error(error, run.places) from error
+        finally:
+            run.shared.remove()
     summary = run.totals.summary(time.monotonic() - run.started, was_stopped=run.was_stopped)
     summary.time = None if run.batches is None else run.batches.status()
     summary.read_columns = pipeline.rules.read_columns

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -42,6 +42,7 @@ from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.sessions.local_session import is_local
 from spark_runtime.sessions.run_folder import places
 from spark_runtime.sessions.state_stores import forget_ended
 from spark_runtime.sinks.place import folders_of
@@ -57,6 +58,7 @@ from spark_runtime.tables.content import static_tables, text_of, timed_inputs
 from spark_runtime.tables.static import StaticFile, StaticTables
 from spark_runtime.wire.parcels import PARCEL_SCHEMA
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
+from spark_runtime.wire.shared import SharedFolders, SharesFolder, require_gone
 
 _POLL_SECONDS = 0.25
 
@@ -94,6 +96,7 @@ class PipelineRun:
     of_batch: Counts = field(default_factory=Counts)  # of the last computed micro-batch
     batches: MicroBatches | None = None  # of a stream
     notes: Notes = field(default_factory=lambda: Notes(None))
+    shared: SharedFolders = field(default_factory=SharedFolders)  # of a cluster
 
     def __post_init__(self) -> None:
         self.totals = Totals(tuple(rule.name for rule in self.rules.rules))
@@ -108,9 +111,8 @@ class PipelineRun:
     @cached_property
     def sinks(self) -> tuple[NamedSink, ...]:
         """The sinks, each with its output."""
-        is_local = str(self.spark.sparkContext.master).startswith("local")
         owner = None if self.pipeline.is_stream else self.pipeline.owner
-        context = SinkContext(self.rules, is_local, self.console, owner)
+        context = SinkContext(self.rules, self.console, owner)
         return named(self.pipeline.opened_sinks(context))
 
     def _check_sinks(self) -> None:
@@ -118,15 +120,27 @@ class PipelineRun:
         for item in self.sinks:
             item.sink.check()
 
-    def flow(self, n_groups: int, run_id: str | None) -> Dataflow:
-        """Return the plan; `run_id` is None in a batch."""
-        delivery = delivery_of(self.sinks, run_id, self.pipeline.file_mode)
+    def flow(self, n_groups: int, run_id: str | None, sources: Iterable[Source]) -> Dataflow:
+        """Return the plan; `run_id` is None in a batch. On a cluster, mark the folders that workers use."""
+        if not is_local(self.spark):
+            sharing = (*sources, *(item.sink for item in self.sinks))
+            folders = [item.shared_folder for item in sharing if isinstance(item, SharesFolder)]
+            if run_id is not None and not is_remote(self.pipeline.checkpoint):
+                folders.append(self.pipeline.checkpoint)
+            self.shared = SharedFolders.marked(folders, run_id or "all")
+        delivery = delivery_of(self.sinks, run_id, self.pipeline.file_mode, self.shared)
         return Dataflow(self.rules, n_groups, delivery, is_batch=run_id is None)
 
     def _write(self, flow: Dataflow, output: DataFrame, number: int, plan: str = "") -> None:
         """Compute one batch, and write its output to the sinks."""
-        delivering = Delivering(self.sinks, flow, self.notes)
-        self.of_batch = delivering.write(output, number, plan, lambda counts: self.totals.add(number, counts))
+
+        def counted(counts: Iterable[Counts]) -> Counts:
+            found = self.totals.add(number, counts)
+            if not is_local(self.spark):
+                require_gone(found.gone)
+            return found
+
+        self.of_batch = Delivering(self.sinks, flow, self.notes).write(output, number, plan, counted)
 
     def close(self) -> None:
         """End the run of the sinks."""
@@ -220,16 +234,16 @@ class BatchRun(PipelineRun):
         """Read all input and write all output; return the summary."""
         tables = StaticTables(self._static_files)
         tables.load()
-        flow = replace(self.flow(self._n_partitions(), None), tables=tables.now)
         self._check_sinks()
         before = time.monotonic()
         sources, of_spark = self._sources(None)
+        flow = replace(self.flow(self._n_partitions(), None, sources.values()), tables=tables.now)
         ranges = [(name, *item) for name, source in sources.items() for item in source.everything()]
         parts = shares(ranges, self._n_tasks, sources)
         frames = self._parcels_of_spark(of_spark, flow)
         if parts:
             slots = self.spark.range(0, len(parts), 1, len(parts))
-            reader = ShareReader(sources, flow.packer, parts)
+            reader = ShareReader(sources, flow.packer, parts, self.shared)
             frames.append(slots.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
         parcels = reduce(DataFrame.unionByName, frames)
         self.warming.join()
@@ -280,8 +294,9 @@ class StreamRun(PipelineRun):
             checkpoint = history.accepted(self._say)
         else:
             history.require()
-        flow = replace(self.flow(checkpoint.n_groups, checkpoint.run_id), kept=self._kept(checkpoint))
         sources, of_spark = self._sources(checkpoint, has_begun=done.batch >= 0)
+        flow = self.flow(checkpoint.n_groups, checkpoint.run_id, sources.values())
+        flow = replace(flow, kept=self._kept(checkpoint))
         if done.ended:
             self._say(
                 "warning: the input of this checkpoint was declared complete (at_end: finish); "
@@ -376,7 +391,7 @@ class StreamRun(PipelineRun):
     @property
     def _waiting_bytes(self) -> int | None:
         """Return how many bytes of events may wait in memory; None if other machines hold them."""
-        if not str(self.spark.sparkContext.master).startswith("local"):
+        if not is_local(self.spark):
             return None
         heap = self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
         return int(heap / _HEAP_FOR_WAITING)
@@ -430,7 +445,7 @@ class StreamRun(PipelineRun):
         """Return the parcels of the sources that we read."""
         ticks = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", TICKS)
         slots = ticks.option("numPartitions", self._n_tasks).load().select("value")
-        reader = ShareReader(made.sources, made.flow.packer)
+        reader = ShareReader(made.sources, made.flow.packer, shared=self.shared)
         return made.flow.marked(slots.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
 
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+_SETTLED_S, _POLL_S = 2.0, 0.1
 
 _ROCKSDB_CONF = "spark.sql.streaming.stateStore.rocksdb"
 
@@ -100,12 +105,12 @@ def start_settings(folder: Path, *, is_short: bool) -> dict[str, str]:
     """Return the settings that take effect only when the JVM starts; its temporary files go to `folder`."""
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J)
+    shared = (*JAVA_OPTIONS, *(SHORT_RUN_OPTIONS if is_short else ()))
     options = (
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         # Otherwise all of it is in /tmp, readable by everybody, and remains there if Java is killed.
         f'"-Djava.io.tmpdir={folder}"',
-        *JAVA_OPTIONS,
-        *(SHORT_RUN_OPTIONS if is_short else ()),
+        *shared,
     )
     return {
         # A worker found on PATH may be another Python, without our packages.
@@ -126,7 +131,7 @@ def start_settings(folder: Path, *, is_short: bool) -> dict[str, str]:
         # With 10 million open runs, a micro-batch takes 5.6 s with 1 GiB, and 4.3 s with this.
         "spark.driver.memory": "1400m",
         # Java's log goes to a file, not to the terminal.
-        "spark.executor.extraJavaOptions": " ".join(JAVA_OPTIONS),
+        "spark.executor.extraJavaOptions": " ".join(shared),
         "spark.driver.extraJavaOptions": " ".join(options),
         # The progress bar would be drawn on the terminal.
         "spark.ui.showConsoleProgress": "false",
@@ -134,7 +139,7 @@ def start_settings(folder: Path, *, is_short: bool) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         # Batches are many and small: most of Spark's 200 tasks each would do nothing.
-        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        _PARTITIONS: str(os.cpu_count() or 2),
     }
 
 
@@ -159,6 +164,7 @@ def session(
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
+    started = running is None
     is_ours = running is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     if running is None:
         given = dict(settings or {})
@@ -171,12 +177,28 @@ def session(
             running.conf.set(key, value)
     if not (is_ours and is_local(running)):
         choose_workers_python(running)
+        if started and not running.sparkContext.getConf().contains(_PARTITIONS):
+            running.conf.set(_PARTITIONS, str(_cores_of_cluster(running)))
     return running
 
 
 def is_local(spark: SparkSession) -> bool:
     """Return whether workers run on this machine, as descendants of this process."""
     return str(spark.sparkContext.master).startswith("local")
+
+
+def _cores_of_cluster(spark: SparkSession) -> int:
+    """Return the number of cores of all executors, once no executor has arrived for `_SETTLED_S`.
+
+    A cluster starts them side by side, and the first tasks run when one of them has arrived.
+    """
+    cores, since = spark.sparkContext.defaultParallelism, time.monotonic()
+    while not is_local(spark) and time.monotonic() < since + _SETTLED_S:
+        found = spark.sparkContext.defaultParallelism
+        if found != cores:
+            cores, since = found, time.monotonic()
+        time.sleep(_POLL_S)
+    return cores
 
 
 def _submitted(settings: dict[str, str], name: str) -> SparkSession:
@@ -201,12 +223,16 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
     _folders.append(folder)
     chosen = {"spark.master": "local[*]", "spark.app.name": name}
     chosen |= {**start_settings(folder.path, is_short=is_short), **sql_settings()}
-    if len(str(folder.path)) > _MOST_OF_A_SOCKETS_FOLDER:
+    is_near = settings.get("spark.master", "local").startswith("local")
+    if len(str(folder.path)) > _MOST_OF_A_SOCKETS_FOLDER and not is_near:
+        chosen["spark.python.unix.domain.socket.enabled"] = "false"  # no such folder on other machines
+    elif len(str(folder.path)) > _MOST_OF_A_SOCKETS_FOLDER:
         folders.append(open_run_folder(Path("/tmp")))  # noqa: S108 - short, and private below
         chosen["spark.python.unix.domain.socket.dir"] = str(folders[-1].path)
     chosen |= settings
-    if not chosen["spark.master"].startswith("local"):  # a cluster's workers have their own network
-        for key in ("spark.driver.bindAddress", "spark.driver.host", "spark.executorEnv.PYTHONPATH"):
+    if not is_near:  # a cluster's workers have their own network, disks and cores
+        own = ("spark.driver.bindAddress", "spark.driver.host", "spark.executorEnv.PYTHONPATH", _PARTITIONS)
+        for key in own:
             if key not in settings:
                 del chosen[key]
     # PySpark finds the workers' Python here; a cluster may have its own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark import TaskContext
 
@@ -11,6 +11,7 @@ from cep.spool.new_files import umask
 from spark_runtime.sinks.protocol import MicroBatch, Output, Rows, WorkerSink
 from spark_runtime.wire.output import MATCH, CallResults
 from spark_runtime.wire.plan import batch_of_task
+from spark_runtime.wire.shared import SharedFolders
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,15 @@ class Delivery:
         Kinds of output that are returned as rows; counts always are.
     run
         With a number, it names a micro-batch of a stream; None in a batch.
+    shared
+        The folders that every worker must have.
     """
 
     sinks: tuple[WorkerSink, ...] = ()
     kinds: frozenset[str] = frozenset((MATCH,))
     run: str | None = None
     file_mode: FileMode = PRIVATE
+    shared: SharedFolders = field(default_factory=SharedFolders)
 
     def deliver(self, found: CallResults, part: str) -> None:
         """Write the results of one call of the operator, which `part` names. Runs in a worker."""

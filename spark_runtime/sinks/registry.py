@@ -29,8 +29,6 @@ class SinkContext:
 
     Parameters
     ----------
-    is_local
-        Whether the workers are on this machine and reach its disks.
     console
         Where a sink may print.
     owner
@@ -39,7 +37,6 @@ class SinkContext:
     """
 
     rules: RuleSet
-    is_local: bool
     console: Console
     owner: Owner | None = None
 

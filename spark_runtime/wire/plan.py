@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.sources.protocol import Offset, Range, Source
+from spark_runtime.wire.shared import not_shared
 
 PROPERTY = "cep.plan"
 """The task property that contains the plan of its micro-batch, or the name of the file that does."""
@@ -114,7 +115,12 @@ class Plan:
         told = None if context is None else context.getLocalProperty(PROPERTY)
         if told is None:
             return cls(())
-        return cls.of_json(told if told.startswith("{") else Path(told).read_text())
+        if told.startswith("{"):
+            return cls.of_json(told)
+        try:
+            return cls.of_json(Path(told).read_text())
+        except FileNotFoundError:
+            raise not_shared(told) from None
 
 
 def batch_of_task(context: TaskContext) -> int:

@@ -58,7 +58,7 @@ RULES: RuleSet = load_rules(
     "RULE r FROM s PARTITION BY k PATTERN a DEFINE a AS id >= 0 MEASURES a.id AS id", STREAM
 )
 CONSOLE = StringIO()
-CONTEXT = SinkContext(RULES, is_local=True, console=Console(file=CONSOLE, width=200))
+CONTEXT = SinkContext(RULES, Console(file=CONSOLE, width=200))
 OUTPUTS = {
     MATCH: Output(MATCH, RULES.match_schema),
     LATE: Output(late_kind("s"), declared_schema(STREAM), STREAM, "stream=s"),
@@ -312,11 +312,8 @@ def test_what_a_sink_has_of_a_stream_is_told(
 
 
 def test_a_folder_that_spark_writes_tells_what_it_has(spark: SparkSession, tmp_path: Path) -> None:
-    context = SinkContext(RULES, is_local=False, console=CONTEXT.console)
-
     def open_sink() -> AnySink:
-        sink = FilesSpec(str(tmp_path / "out"), ParquetWriter()).open(OUTPUTS[MATCH], context)
-        assert isinstance(sink, FolderSinkOfSpark)
+        sink = FolderSinkOfSpark(OUTPUTS[MATCH], str(tmp_path / "out"), ParquetWriter())
         sink.check()
         return sink
 
@@ -408,22 +405,23 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_run(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("path", "is_local", "owner", "kind"),
+    ("path", "owner", "kind"),
     [
-        ("s3a://b/out", True, None, ObjectSink),
-        ("s3a://b/out", False, None, ObjectSink),
-        ("s3a://b/out", True, Owner("p", {}), FolderSinkOfSpark),
-        ("/out", False, None, FolderSinkOfSpark),
+        ("s3a://b/out", None, ObjectSink),
+        ("s3a://b/out", Owner("p", {}), FolderSinkOfSpark),
+        ("/out", None, FolderSink),
     ],
 )
 def test_what_workers_do_not_reach_is_written_by_the_driver_or_spark(
-    path: str, is_local: bool, owner: Owner | None, kind: type
+    path: str, owner: Owner | None, kind: type
 ) -> None:
-    context = SinkContext(RULES, is_local, CONTEXT.console, owner)
+    context = SinkContext(RULES, CONTEXT.console, owner)
     sink = FilesSpec(path, ParquetWriter()).open(OUTPUTS[LATE], context)
     assert type(sink) is kind
-    assert isinstance(sink, ObjectSink | FolderSinkOfSpark)
+    assert isinstance(sink, ObjectSink | FolderSinkOfSpark | FolderSink)
     assert sink.path == f"{path}/stream=s"
+    if not isinstance(sink, ObjectSink):  # its workers write nothing
+        assert sink.shared_folder == ("" if "://" in path else sink.path)
 
 
 def test_csv_that_spark_writes_has_the_fields_that_workers_write(spark: SparkSession, tmp_path: Path) -> None:
@@ -443,11 +441,9 @@ def test_csv_that_spark_writes_has_the_fields_that_workers_write(spark: SparkSes
     output = Output(MATCH, schema)
     matches = Matches(carried_schema(schema))
     matches.append(pa.Table.from_arrays([carried(c) for c in table.columns], schema=matches.schema))
-    sinks = {
-        name: FilesSpec(str(tmp_path / name), CsvWriter()).open(
-            output, SinkContext(RULES, is_local, CONTEXT.console)
-        )
-        for name, is_local in (("ours", True), ("of spark", False))
+    sinks: dict[str, FolderSink | FolderSinkOfSpark] = {
+        "ours": FolderSink(output, str(tmp_path / "ours"), CsvWriter()),
+        "of spark": FolderSinkOfSpark(output, str(tmp_path / "of spark"), CsvWriter()),
     }
     batch = MicroBatch(RUN, 0)
     frame = spark.createDataFrame(table.to_pylist(), spark_schema(schema)).coalesce(1)
@@ -457,7 +453,6 @@ def test_csv_that_spark_writes_has_the_fields_that_workers_write(spark: SparkSes
         if isinstance(sink, FolderSink):
             sink.write_part(batch, "0", Rows(output, matches))
         else:
-            assert isinstance(sink, FolderSinkOfSpark)
             sink.write_batch(batch, BatchRows(len(rows), frame))
         sink.commit(batch)
         (file,) = (tmp_path / name).rglob("part-*.csv")

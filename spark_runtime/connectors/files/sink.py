@@ -145,6 +145,11 @@ class FolderSink:
     guarantee = Guarantee.EXACTLY_ONCE
 
     @property
+    def shared_folder(self) -> str:
+        """The folder."""
+        return self.path
+
+    @property
     def _written(self) -> _Written:
         return _Written(self.path, self.output.kind, self.owner)
 
@@ -280,6 +285,11 @@ class FolderSinkOfSpark:
     @property
     def _written(self) -> _Written:
         return _Written(self.path, self.output.kind, self.owner)
+
+    @property
+    def shared_folder(self) -> str:
+        """The folder if it is on a disk."""
+        return "" if is_remote(self.path) else self.path
 
     def check(self) -> None:
         """Try to write a file on a disk of this machine, and remove it. Only Spark can check other places."""

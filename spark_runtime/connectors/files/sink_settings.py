@@ -26,7 +26,7 @@ class FilesSpec:
         return (folder_place(self.path, output.folder),)
 
     def open(self, output: Output, context: SinkContext) -> AnySink:
-        """Return the sink: the workers write it if they can access the folder and write the columns.
+        """Return the sink: the workers write it if it is on a disk and they can write the columns.
 
         On remote storage the driver writes the rows of a stream, and Spark the result of a batch.
         """
@@ -36,7 +36,7 @@ class FilesSpec:
         is_far = is_remote(path)
         if is_far and context.owner is None:
             return ObjectSink(output, path, self.writer)
-        if context.is_local and not is_far and self.writer.can_write(output):
+        if not is_far and self.writer.can_write(output):
             return FolderSink(output, path, self.writer, context.owner)
         return FolderSinkOfSpark(output, path, self.writer, context.owner)
 

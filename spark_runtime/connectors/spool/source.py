@@ -27,6 +27,11 @@ class SpoolSource:
         """The stream of its events."""
         return self.reading.stream
 
+    @property
+    def shared_folder(self) -> str:
+        """The folder of the spool."""
+        return self.reading.folder
+
     def check(self) -> None:
         """Check that the spool exists and that the stream can register there; raise InputError if not."""
         identity(self.reading.path)
