@@ -28,7 +28,7 @@ SPARK_SUBMIT = SPARK_CLASS.with_name("spark-submit")
 HIDES = os.geteuid() == 0 and shutil.which("unshare") is not None
 """Whether workers have a folder `private` of their own."""
 
-SECONDS = 300.0
+SECONDS = 1200.0
 """How long something may take that takes seconds on a machine that is not busy."""
 
 _KILL = Ending(signal.SIGKILL)
@@ -51,21 +51,34 @@ class Standalone:
     port: int
     folder: Path
     stack: ExitStack
-    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    workers: list[tuple[int, subprocess.Popen[bytes]]] = field(default_factory=list)  # each with its cores
+    n_started: int = 0
 
     @property
     def url(self) -> str:
         """The address of the master."""
         return f"spark://127.0.0.1:{self.port}"
 
-    def add_worker(self, cores: int = 1, *, hidden: Path | None = None) -> subprocess.Popen[bytes]:
+    @property
+    def n_cores(self) -> int:
+        """The cores of the running workers."""
+        return sum(cores for cores, _ in self.workers)
+
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker with its executors."""
+        _, process = self.workers.pop(number)
+        process.kill()
+        process.wait()
+
+    def add_worker(self, cores: int = 1, *, hidden: Path | None = None) -> None:
         """Start a worker and wait until it is registered; `hidden`: another folder that it does not have."""
         # Executors of one address read each other's files of a shuffle from the disk.
-        host = f"127.0.0.{len(self.workers) + 2}" if HIDES else "127.0.0.1"
+        self.n_started += 1
+        host = f"127.0.0.{self.n_started + 1}" if HIDES else "127.0.0.1"
         command = [str(SPARK_CLASS), "org.apache.spark.deploy.worker.Worker", "--host", host]
         command += ["--cores", str(cores), "--memory", "2g", "--webui-port", "0"]
-        log = self.folder / f"worker-{len(self.workers)}.txt"
-        own = self.private if HIDES else self.folder / f"worker-{len(self.workers)}"
+        log = self.folder / f"worker-{self.n_started}.txt"
+        own = self.private if HIDES else self.folder / f"worker-{self.n_started}"
         own.mkdir(exist_ok=True)
         command += ["--work-dir", str(own / "work"), self.url]
         if HIDES:
@@ -75,8 +88,7 @@ class Standalone:
             command = ["unshare", *own_view, "sh", "-c", script]
         registered = "Successfully registered with master"
         found = self._start(command, log, registered, SPARK_LOCAL_DIRS=f"{own}/local", SPARK_LOCAL_IP=host)
-        self.workers.append(found)
-        return found
+        self.workers.append((cores, found))
 
     def _start(self, command: list[str], log: Path, until: str, **more: str) -> subprocess.Popen[bytes]:
         variables = {**_without_spark(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", **more}
@@ -126,6 +138,15 @@ class Driver:
     def wait(self) -> int:
         """Wait for its end; return the exit code."""
         return self.process.wait(SECONDS)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop it and its Java for a while, as on a machine that does not get any time."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill it together with its Java, as when its machine stops."""

@@ -89,7 +89,7 @@ def test_fraud_matches_are_the_same_locally_in_a_batch_and_in_a_stream(
     assert {row["rule"] for row in matches} == {path.stem for path in (RULES / "fraud").glob("*.cep")}
 
 
-def _write_benchmark(data: Path) -> None:
+def write_benchmark(data: Path) -> None:
     rng = np.random.default_rng(1)
     names = ["lab/spike", "lab/drop", "lab/flat", "lab/shift"]
     (data / "data" / "lab").mkdir(parents=True)
@@ -127,7 +127,7 @@ def _deliver_shuffled(data: Path, out: Path) -> None:
 def test_sensor_matches_are_the_same_locally_in_a_batch_and_in_a_stream(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    _write_benchmark(tmp_path / "bench")
+    write_benchmark(tmp_path / "bench")
     _deliver_shuffled(tmp_path / "bench", tmp_path)
     matches = _assert_all_ways_agree(RULES / "sensor", SENSOR_PIPELINE, tmp_path, "csv")
     assert {row["rule"] for row in matches} == {path.stem for path in (RULES / "sensor").glob("*.cep")}
@@ -146,7 +146,7 @@ def test_the_fraud_command_finds_every_planted_fraud(spark: SparkSession, tmp_pa
 
 
 def test_the_sensor_command_says_which_windows_were_hit(spark: SparkSession, tmp_path: Path) -> None:
-    _write_benchmark(tmp_path / "bench")
+    write_benchmark(tmp_path / "bench")
     arguments = ["--data", str(tmp_path / "bench"), "--out", str(tmp_path / "run"), "--mode", "batch"]
     result = CliRunner().invoke(sensor_command, arguments, env={"COLUMNS": "140"})
     assert result.exit_code == 0, result.output
