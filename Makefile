@@ -6,7 +6,7 @@ CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
 .PHONY: help demo payments test test-servers check quick servers object-store-test cluster-test versions \
-	newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs lock clean java warm
+	newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel lock clean java warm
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-20s%s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ object-store-test: java warm  ## run pipelines on S3 as moto plays it, kill thei
 
 cluster-test: java warm  ## run pipelines on a standalone cluster, kill its workers and drivers, compare with a local run
 	$(BIN)/python -m pytest -q tests/e2e/clusters.py $(ARGS)
+
+wheel: $(SET_UP)  ## build a wheel in dist/ that contains compiled kernels: four minutes of processor time, once
+	$(BIN)/python tools/build_wheel.py
 
 versions: java warm  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)

@@ -9,5 +9,5 @@ setup(
         *(f"cep.library.{folder}" for folder in find_namespace_packages("rules")),
     ],
     package_dir={"cep.library": "rules"},
-    package_data={"": ["py.typed", "*.cep", "streams.yaml"]},
+    package_data={"": ["py.typed", "*.cep", "streams.yaml"], "cep.jit": ["carried/*/*.kernel"]},
 )

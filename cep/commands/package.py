@@ -25,8 +25,8 @@ def _names(context: click.Context, parameter: click.Parameter, text: str) -> tup
     return names
 
 
-def _kernels(processors: tuple[str, ...], quiet: bool) -> Iterator[tuple[str, bytes]]:
-    """Compile what is missing, with its progress, and yield the files."""
+def kernels(processors: tuple[str, ...], quiet: bool) -> Iterator[tuple[str, bytes]]:
+    """Compile kernels that are missing, and yield the path in ``cep.jit`` and the content of each."""
     from cep.engine.warm import needed
     from cep.jit.for_processors import files
 
@@ -69,7 +69,7 @@ def package(
     from spark_runtime.pipeline.package import write_package
 
     archive = archive or Path(f"{pipeline.stem}.zip")
-    write_package(pipeline, archive, _kernels(processors, quiet), with_packages=with_packages)
+    write_package(pipeline, archive, kernels(processors, quiet), with_packages=with_packages)
     if quiet:
         return
     size = archive.stat().st_size / 1e6
