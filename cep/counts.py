@@ -55,6 +55,8 @@ class Counts:
         Rows by sink that a server refused permanently.
     stale_tables
         By static table how often its changed file could not be used.
+    state
+        What was done with the state of key groups, by name (`spark_runtime.state.files.Stored`).
     rows
         The number of rows of the matches.
     waiting
@@ -106,6 +108,7 @@ class Counts:
     tombstones: Split = field(default_factory=dict)
     refused_rows: Split = field(default_factory=dict)
     stale_tables: Split = field(default_factory=dict)
+    state: Split = field(default_factory=dict, compare=False)
     waiting: Split = field(default_factory=dict, compare=False)
     deadlines: Deadlines = field(default_factory=dict, compare=False)
     waiting_bytes: Split = field(default_factory=dict, compare=False)
@@ -218,7 +221,7 @@ _SPLITS = (
         "dropped_runs",
     ),
     *("versions", "retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
-    *("stale_tables", "records", "absent", "looked_at"),
+    *("stale_tables", "state", "records", "absent", "looked_at"),
 )
 _BOUNDED = frozenset(("late_in", "late_keys"))
 _HIGHEST = ("latest", "partitions", "latest_late")

@@ -54,6 +54,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
     key_groups: int | None = None,
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
+    state_folder: str | None = None,
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, batch or streaming DataFrames.
 
@@ -91,6 +92,9 @@ def detect(  # noqa: PLR0913 - all but two have a default
         that were reported without it are corrected: the rows have the columns ``revision`` and ``kind``.
     only
         Names of the rules or views to run; the rules whose matches they read run as well. Default: all.
+    state_folder
+        A folder on a disk that all workers share, for large state of a stream: a micro-batch then writes only
+        what it changed. Each checkpoint has a folder of its own in it. Default: in Spark's state store.
 
     Returns
     -------
@@ -119,6 +123,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
         key_groups=key_groups,
         correct_within=correct_within,
         only=only,
+        state_folder=state_folder,
     )
     return detect_matches(call)
 
@@ -135,6 +140,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
     key_groups: int | None = None,
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
+    state_folder: str | None = None,
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, and late events, dead letters and counts.
 
@@ -169,6 +175,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         key_groups=key_groups,
         correct_within=correct_within,
         only=only,
+        state_folder=state_folder,
     )
     return detect_findings(call)
 

@@ -18,13 +18,15 @@ from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_ruleboo
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 from cep.settings.schema_file import load_streams
-from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable, late_observed
+from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable, observed
 from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.schema import stream_of_frame, typed_events
 from spark_runtime.dataflow.table_frames import frame_content
 from spark_runtime.event_time.upstream import require_delay, watermark_delay_ms
 from spark_runtime.sessions.worker_python import workers_python
 from spark_runtime.sinks.delivery import Delivery
+from spark_runtime.state.pointer import Kept
+from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.tables.content import static_tables, timed_inputs
 from spark_runtime.wire.output import DEAD, MATCH, late_kind
 
@@ -50,23 +52,24 @@ class Call:
     key_groups: int | None
     correct_within: str | None = None
     only: str | Sequence[str] = ()
+    state_folder: str | None = None
 
 
 def detect_matches(call: Call) -> DataFrame:
     """Return the matches; see `spark_runtime.detect`."""
-    flow, typed = _plan(*_checked(call), call.key_groups)
+    flow, typed = _plan(*_checked(call), call)
     usable = {
         stream: frame if isinstance(frame, MessageFrame) or stream.table else drop_unusable(frame, stream)
         for stream, frame in typed.items()
     }
     with workers_python(_frame_of(next(iter(usable.values()))).sparkSession):
         output = flow.output(flow.prepared(usable))
-        return flow.matches(output if flow.is_batch else late_observed(output))
+        return flow.matches(output if flow.is_batch else observed(output))
 
 
 def detect_findings(call: Call) -> DataFrame:
     """Return the matches, late events, dead letters and counts; see `spark_runtime.detect_all`."""
-    flow, typed = _plan(*_checked(call), call.key_groups)
+    flow, typed = _plan(*_checked(call), call)
     kinds = frozenset((MATCH, DEAD, *(late_kind(stream.name) for stream in typed)))
     flow = replace(flow, delivery=Delivery(kinds=kinds))
     with workers_python(_frame_of(next(iter(typed.values()))).sparkSession):
@@ -77,9 +80,7 @@ def _frame_of(events: Frame) -> DataFrame:
     return events.frame if isinstance(events, MessageFrame) else events
 
 
-def _plan(
-    events: Mapping[str, Frame], rules: RuleSet, key_groups: int | None
-) -> tuple[Dataflow, dict[Stream, Frame]]:
+def _plan(events: Mapping[str, Frame], rules: RuleSet, call: Call) -> tuple[Dataflow, dict[Stream, Frame]]:
     """Return the plan for `rules` and the typed events, or the messages, of each of their streams."""
     streams = timed_inputs(rules)
     read = {name: _frame_of(events[name]) for name in streams}
@@ -94,16 +95,31 @@ def _plan(
         else:
             _require_single_columns(given, stream)
             typed[stream] = typed_events(given, stream)
-    flow = dataflow(next(iter(read.values())), rules, key_groups, has_watermark=delay_ms is not None)
+    flow = dataflow(next(iter(read.values())), rules, call.key_groups, has_watermark=delay_ms is not None)
     static = static_tables(rules.programs)
     flow = replace(
         flow,
         is_batch=not any(frame.isStreaming for frame in read.values()),
         tables={name: frame_content(events[name], table) for name, table in static.items()},
+        kept=None if call.state_folder is None else _kept(call.state_folder, rules, read),
     )
     if delay_ms is not None:
         require_delay(delay_ms, rules.lateness_us)
     return flow, typed
+
+
+def _kept(folder: str, rules: RuleSet, read: Mapping[str, DataFrame]) -> Kept:
+    """Return where state is kept. Raises InputError: that is not possible (E0827)."""
+    if static_tables(rules.programs):
+        raise InputError(
+            "E0827", "state_folder is given, and the rules join static tables", "leave state_folder out"
+        )
+    if not isinstance(folder, str) or not folder or is_remote(folder):
+        raise _wrong_argument("state_folder", folder, "the path of a folder that all workers share")
+    conf = next(iter(read.values())).sparkSession.conf
+    return Kept.of_run(
+        str(Path(folder).absolute()), conf.get("spark.sql.streaming.minBatchesToRetain"), by_query=True
+    )
 
 
 def _require_single_columns(frame: DataFrame, stream: Stream) -> None:

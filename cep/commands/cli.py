@@ -18,6 +18,7 @@ from cep.commands.package import package
 from cep.commands.rules import rules
 from cep.commands.run import run
 from cep.commands.spool.verbs import spool
+from cep.commands.state import state
 from cep.commands.warm import warm
 
 
@@ -33,5 +34,5 @@ def main(debug: bool) -> None:
     """Event pattern rules: check them, run them over files, run them on Spark."""
 
 
-for verb in (check, match, explain, run, package, doctor, spool, rules, warm, completion):
+for verb in (check, match, explain, run, package, doctor, spool, state, rules, warm, completion):
     main.add_command(verb)

@@ -246,6 +246,7 @@ STATE: dict[str, str] = {
     "E0702": "a part of a checkpoint that is damaged or missing",
     "E0703": "a snapshot of a format that this version does not read",
     "E0704": "a checkpoint with another number of key groups",
+    "E0705": "a folder that is no checkpoint of a pipeline",
     "E0706": "a checkpoint that this version cannot read",
     "E0707": "a key has more open runs than it may have",
     "E0710": "a source that is another one than at the first start",

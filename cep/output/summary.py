@@ -161,6 +161,19 @@ def _rows(counts: Counts) -> Iterator[_Row]:
     ):
         if split:
             yield _Row(name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}")
+    if counts.state.keys() & {"warm", "cold", "snapshots"}:
+        yield _Row("key groups", *_about_state(counts.state))
+
+
+def _about_state(state: Mapping[str, int]) -> tuple[int, str]:
+    """Return how often state in files was used, and what was written."""
+    warm, cold, n_snapshots = (state.get(name, 0) for name in ("warm", "cold", "snapshots"))
+    mb = {name: f"{state.get(name, 0) / 1e6:,.1f} MB" for name in ("recorded", "written", "carried")}
+    return warm + cold, (
+        f"called with state in files, {warm:,} of them warm; {mb['recorded']} of records and "
+        f"{mb['written']} of {n_snapshots:,} snapshot{'' if n_snapshots == 1 else 's'} written, "
+        f"{mb['carried']} carried by Spark"
+    )
 
 
 def _summary_line(name: str, number: str, text: str) -> str:

@@ -8,20 +8,23 @@ partitions. Its input are parcels (`spark_runtime.wire.parcels`); for its output
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from cep.counts import Counts
 from cep.engine.chains.chain import Chain
+from cep.errors import StateError
 from cep.rule_set import RuleSet
 from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call, Moment, Results
 from spark_runtime.operator.owner import owners_of
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
-from spark_runtime.state.files import StateFiles
+from spark_runtime.state.files import StateFiles, Stored
 from spark_runtime.state.pointer import Kept, Task, is_pointer
 from spark_runtime.state.snapshots import decode_state, encode_state
 from spark_runtime.tables.content import Content, tables_of, told_to_task
@@ -94,7 +97,8 @@ class KeyGroups:
         )
         value: bytes | None = state.get[0] if state.exists else None
         if value is not None and is_pointer(value):
-            results, value = owners_of(self).call(value, Task.running(group), moment, list(parcels))
+            operator = replace(self, kept=self._kept_in_task())
+            results, value = owners_of(operator).call(value, Task.running(group), moment, list(parcels))
         else:
             results, value = self._call_inline(value, moment, parcels)
         state.update((value,))
@@ -115,9 +119,23 @@ class KeyGroups:
         results = self.results(chain, moment, parcels)
         snapshot = encode_state(chain.matchers, self.n_groups)
         if self.kept is None or len(snapshot) <= self.kept.inline_bytes:
-            return results, snapshot
-        files = StateFiles(self.kept, self.rules, self.n_groups)
-        return results, files.stored(snapshot, Task.running(moment.group))
+            stored = Stored.of(snapshot, None)
+        else:
+            files = StateFiles(self._kept_in_task(), self.rules, self.n_groups)
+            stored = files.stored(snapshot, Task.running(moment.group))
+        results.counts.append(Counts(state=stored.counts).to_json())
+        if len(stored.value) > _LARGE_BYTES:
+            _warn_once(len(stored.value))
+        return results, stored.value
+
+    def _kept_in_task(self) -> Kept:
+        if self.kept is None:
+            raise StateError(
+                "E0702",
+                "the state of a key group is in files, and no folder of state is given",
+                "give `state_folder` as in the earlier runs of this checkpoint",
+            )
+        return self.kept.in_task()
 
     def results(self, chain: Chain, moment: Moment, parcels: Iterable[Parcel]) -> Results:
         """Return the results of a call, which changes `chain`."""
@@ -226,6 +244,24 @@ def as_output(batch: pa.RecordBatch) -> pa.RecordBatch:
         batch.column(DATA),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)
+
+
+_LARGE_BYTES = 16 << 20
+"""State of one key group in Spark's store which takes half a second of every micro-batch."""
+
+_warned: list[int] = []
+
+
+def _warn_once(n_bytes: int) -> None:
+    """Say once in each worker, where Spark shows what workers write, that state is large."""
+    if not _warned:
+        _warned.append(n_bytes)
+        print(
+            f"warning: the state of a key group has {n_bytes >> 20} MB, which Spark reads and writes in each "
+            "micro-batch. With `state: files` in a pipeline, or `state_folder` of `detect`, only changes are "
+            "written.",
+            file=sys.stderr,
+        )
 
 
 mend_state_reader()  # a worker reads this module before its first group

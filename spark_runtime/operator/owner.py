@@ -28,6 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cep.counts import Counts
 from cep.errors import CepError, StateError
 from cep.formats.late_events import late_schema
 from spark_runtime.operator.call import Moment, Results
@@ -70,12 +71,13 @@ class Owner:
     ) -> tuple[Results, bytes]:
         """Return the results of a call, and the new value for Spark's state store."""
         pointer = Pointer.decode(value)
-        chain, _ = self._warm.take(task.group, pointer)
+        chain, is_warm = self._warm.take(task.group, pointer)
         results = self._operator.results(chain, moment, parcels)
-        value, now = self._files.after(pointer, task, chain)
-        if now is not None:
-            self._warm.put(task.group, now, chain)
-        return results, value
+        stored = self._files.after(pointer, task, chain)
+        if stored.pointer is not None:
+            self._warm.put(task.group, stored.pointer, chain)
+        results.counts.append(Counts(state={**stored.counts, "warm" if is_warm else "cold": 1}).to_json())
+        return results, stored.value
 
 
 def _resident_bytes() -> int:

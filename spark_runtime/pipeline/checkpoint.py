@@ -134,6 +134,23 @@ def open_checkpoint(
     return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files)
 
 
+def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, StoredRules]:
+    """Return the checkpoint at `path`, of which nothing is changed, and its rules.
+
+    Raises StateError: it has no micro-batches (E0705), it is damaged (E0702), or of another version (E0706).
+    """
+    text = files.read("pipeline.json")
+    rules = None if text is None else _rules_before(files, path, has_begun=bool(files.names("query/commits")))
+    if text is None or rules is None:
+        raise StateError(
+            "E0705",
+            f"`{path}` is not the checkpoint of a pipeline that has finished a micro-batch",
+            "give the folder that `checkpoint` in the pipeline file names",
+        )
+    found = _known(text, path)
+    return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files), rules
+
+
 def renamed(checkpoint: Checkpoint, name: str) -> Checkpoint:
     """Return a checkpoint under a name for which no sink contains rows."""
     found = {**_known(checkpoint.files.read("pipeline.json") or "", checkpoint.path), "run": name}

@@ -32,7 +32,6 @@ from spark_runtime.pipeline.checkpoint import (
     SourceIdentity,
     check_query_log,
     last_done,
-    new_name,
     open_checkpoint,
     plan_for_tasks,
 )
@@ -323,10 +322,10 @@ class StreamRun(PipelineRun):
         # The contents of static tables are not retained as long.
         if is_remote(checkpoint.path) or static_tables(self.rules.programs):
             return None
-        n_retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 100)
+        n_retained = self.spark.conf.get("spark.sql.streaming.minBatchesToRetain")
         memory = self.pipeline.state_memory_mb
         most_bytes = None if memory is None else memory << 20
-        kept = Kept(f"{checkpoint.path}/{STATE_FOLDER}", new_name(), n_retained, most_bytes)
+        kept = Kept.of_run(f"{checkpoint.path}/{STATE_FOLDER}", n_retained, most_bytes=most_bytes)
         # With `state: inline`, files of an earlier run are read, and their next snapshot is inline.
         return kept if self.pipeline.keeps_files else replace(kept, inline_bytes=sys.maxsize)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
+from cep.counts import Split
 from cep.rule_set import Corrections, RuleSet
 from spark_runtime.state.pieces import Piece, Pieces, batch_of
 from spark_runtime.state.pointer import Kept, Pointer, Task
@@ -17,6 +19,30 @@ from spark_runtime.state.recording import Layout, RecordedChain
 from spark_runtime.state.snapshots import decode_state, encode_state
 
 _LEAST_RECORD_BYTES = 1 << 20
+
+
+class Stored(NamedTuple):
+    """The state of a key group after a call.
+
+    Parameters
+    ----------
+    value
+        What Spark's state store contains.
+    pointer
+        The pointer in it; None: it is the state itself.
+    counts
+        The bytes of `value` ("carried"), and of what was written to files: "recorded" in records, "written"
+        in snapshots; the number of "snapshots".
+    """
+
+    value: bytes
+    pointer: Pointer | None
+    counts: Split
+
+    @classmethod
+    def of(cls, value: bytes, pointer: Pointer | None, **written: int) -> Stored:
+        """Return the state with its counts."""
+        return cls(value, pointer, {"carried": len(value), **written})
 
 
 class StateFiles:
@@ -65,39 +91,37 @@ class StateFiles:
     def _chain(self, data: bytes, rules: RuleSet) -> RecordedChain:
         return RecordedChain(rules, decode_state(data, rules, self.n_groups))
 
-    def after(self, pointer: Pointer, task: Task, chain: RecordedChain) -> tuple[bytes, Pointer | None]:
-        """Write what `chain` was given since the state of `pointer`.
-
-        Returns the value for Spark's state store, and the pointer in it; None: it is the state itself, which
-        has become small.
-        """
+    def after(self, pointer: Pointer, task: Task, chain: RecordedChain) -> Stored:
+        """Write what `chain` was given since the state of `pointer`."""
         if not self._is_due(pointer, task):
             record = chain.record()
             if record:
                 piece = self._pieces.append(task.file(self._kept.run), record)
                 pointer = replace(pointer, records=(*pointer.records, piece))
-            return pointer.encode(), pointer
+            return Stored.of(pointer.encode(), pointer, recorded=sum(map(len, record)))
         chain.record()
         snapshot = encode_state(chain.matchers, self.n_groups)
         if len(snapshot) <= self._kept.inline_bytes // 2:
-            return snapshot, None
+            return Stored.of(snapshot, None)
         oldest = task.batch - self._kept.n_retained
         bases = (*pointer.earlier, batch_of(pointer.base.file))
         # State that Spark retains continues from the last snapshot before it, or from a later one.
         first = max((number for number, base in enumerate(bases) if base <= oldest), default=0)
         self._pieces.remove_before(task.group, bases[first])
-        found = replace(self._whole(snapshot, task), earlier=bases[first:])
-        return found.encode(), found
+        return self._whole(snapshot, task, bases[first:])
 
-    def stored(self, snapshot: bytes, task: Task) -> bytes:
-        """Return the value for Spark's state store of a group with this snapshot. A large one is written."""
-        return snapshot if len(snapshot) <= self._kept.inline_bytes else self._whole(snapshot, task).encode()
+    def stored(self, snapshot: bytes, task: Task) -> Stored:
+        """Return the state of a group with this snapshot. A large one is written."""
+        is_small = len(snapshot) <= self._kept.inline_bytes
+        return Stored.of(snapshot, None) if is_small else self._whole(snapshot, task)
 
-    def _whole(self, snapshot: bytes, task: Task) -> Pointer:
-        """Write a snapshot; return the pointer to it."""
+    def _whole(self, snapshot: bytes, task: Task, earlier: tuple[int, ...] = ()) -> Stored:
+        """Write a snapshot."""
         file = task.file(self._kept.run)
         layout = self._pieces.append(file, [self._layout.encode()])
-        return Pointer(self._pieces.append(file, [snapshot]), (), layout, self._layout.digest)
+        base = self._pieces.append(file, [snapshot])
+        pointer = Pointer(base, (), layout, self._layout.digest, earlier)
+        return Stored.of(pointer.encode(), pointer, written=len(snapshot), snapshots=1)
 
     def _is_due(self, pointer: Pointer, task: Task) -> bool:
         """Return whether a key group writes a snapshot. Groups do so in different micro-batches."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import uuid
 import zlib
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from pyspark import TaskContext
 
@@ -34,14 +35,31 @@ class Kept:
         Smaller snapshots are in Spark's state store: a file would cost more than it saves.
     most_records
         Records after which a group writes a snapshot: the pointer names each, and Spark carries the pointer.
+    by_query
+        Whether each query has a folder of its own in `folder`, named by Spark's id of its checkpoint.
     """
 
     folder: str
     run: str
     n_retained: int
-    most_bytes: int | None
+    most_bytes: int | None = None
     inline_bytes: int = 64 << 10
     most_records: int = 128
+    by_query: bool = False
+
+    @classmethod
+    def of_run(cls, folder: str, n_retained: str | None, **named: Any) -> Kept:
+        """Return it for a new run; `n_retained` as Spark's setting says."""
+        return cls(folder, uuid.uuid4().hex[:8], int(n_retained or 100), **named)
+
+    def in_task(self) -> Kept:
+        """Return it with the folder of the query to which the running task belongs."""
+        if not self.by_query:
+            return self
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        assert query is not None  # Spark names it in each task of a stream
+        return replace(self, folder=f"{self.folder}/{query}", by_query=False)
 
 
 class Task(NamedTuple):

@@ -45,7 +45,7 @@ def decode_state(
     """
     if len(data) < _HEADER.size or data[:4] != _MAGIC:
         raise _damaged("it is not of spark-cep")
-    _, version, n_programs, n_groups_then = _HEADER.unpack_from(data)
+    _, version, _, n_groups_then = _HEADER.unpack_from(data)
     if version != _FORMAT:
         raise other_format(version, _FORMAT)
     if n_groups_then != n_groups:
@@ -55,7 +55,7 @@ def decode_state(
             f"set spark.sql.shuffle.partitions (or key_groups) to {n_groups_then}, "
             "or start with an empty checkpoint",
         )
-    snapshots = _snapshots(data, n_programs)
+    snapshots = snapshots_in(data)
     corrections, units = rules.corrections, units_of(rules, tables)
     if corrections is not None or any(map(is_corrected, snapshots)):
         # If their number differs, so does some snapshot: `restored` refuses the first that does.
@@ -70,11 +70,11 @@ def decode_state(
     return [Matcher.restore(program, of_program[program.fingerprint], tables) for program in rules.programs]
 
 
-def _snapshots(data: bytes | bytearray, n: int) -> list[bytes]:
-    """Return the `n` snapshots after the header of a key group's state."""
+def snapshots_in(data: bytes | bytearray) -> list[bytes]:
+    """Return the snapshots of the matchers of a key group whose header is sound."""
     snapshots = []
     at = _HEADER.size
-    for _ in range(n):
+    for _ in range(_HEADER.unpack_from(data)[2]):
         end = at + _LENGTH.size
         length = _LENGTH.unpack_from(data, at)[0] if end <= len(data) else len(data)
         if end + length > len(data):

@@ -84,7 +84,7 @@ class KeptState:
             matchers = None if self.value is None else decode_state(self.value, self.now, N_GROUPS)
             plain = Chain(self.now, matchers)
             found = play(plain, given)
-            return found, self.files.stored(encode_state(plain.matchers, N_GROUPS), task)
+            return found, self.files.stored(encode_state(plain.matchers, N_GROUPS), task).value
         pointer = Pointer.decode(self.value)
         assert Pointer.decode(pointer.encode()) == pointer
         chain, was_warm = self.warm.take(LABEL, pointer)
@@ -93,7 +93,7 @@ class KeptState:
             is_same = pointer.digest == Layout.of(self.now).digest
             self.tally["repeated" if is_same else "repeated in another order"] += 1
         found = play(chain, given)
-        value, now = self.files.after(pointer, task, chain)
+        value, now, _ = self.files.after(pointer, task, chain)
         if now is not None:
             self.warm.put(LABEL, now, chain)
         self.tally["snapshots"] += now is None or not now.records

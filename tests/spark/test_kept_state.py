@@ -6,14 +6,19 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Row, SparkSession
 
+from cep.engine.state.open_runs import runs_of_rules
 from cep.local.match_file import match_file
+from spark_runtime import detect
+from spark_runtime.pipeline.stored_state import stored_groups
 from tests.forced_state import force_files, force_nothing
-from tests.spark.events import RULES, comparable, compiled
+from tests.spark.events import RULES, comparable, compiled, stream_of_files
 from tests.spark.test_pipeline import keyed_events, quiet_run, read, write_json, write_pipeline
 
 
@@ -57,6 +62,14 @@ def test_a_stream_with_its_state_in_files_goes_on_after_restarts_and_after_its_o
         if number == 0:
             for pid in new:
                 os.kill(pid, signal.SIGKILL)
+        stored = list(stored_groups(spark, str(tmp_path / "out/checkpoint")))
+        assert len(stored) == 2
+        assert all(group.is_in_files and group.n_carried < 2000 for group in stored)
+        parts = [part for group in stored for part in group.programs]
+        open_runs = [runs for part in parts if part.program and part.sections
+                     for runs in runs_of_rules(part.program, part.sections)]  # fmt: skip
+        n_open = sum(len(runs.rows) for runs in open_runs)
+        assert (n_open == 0) == (number == 2), "at_end: finish ends all runs"
     local = match_file(compiled(RULES), tmp_path / "events")
     assert comparable(read(tmp_path / "out/matches")) == comparable(local.matches.to_pylist())
     groups = list((tmp_path / "out/checkpoint/state").iterdir())
@@ -65,3 +78,43 @@ def test_a_stream_with_its_state_in_files_goes_on_after_restarts_and_after_its_o
         batches = sorted(int(file.name.partition("-")[0]) for file in group.iterdir())
         assert batches[-1] - batches[0] <= 6, batches  # what Spark retains, and the records before it
         assert {file.stat().st_mode & 0o777 for file in group.iterdir()} == {0o600}
+
+
+RULE = "RULE r FROM events PARTITION BY k PATTERN a -> b WITHIN 1 DAY DEFINE a AS n > 0, b AS n = 0"
+
+
+def test_detect_keeps_state_in_a_folder_of_each_query(spark: SparkSession, tmp_path: Path) -> None:
+    n_keys = 30_000  # 13 bytes of each are more than a small state
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    whole: list[tuple[datetime, int, int]] = []
+    found: list[Row] = []
+    for number, folder in enumerate([str(tmp_path / "state"), str(tmp_path / "state"), None]):
+        rows = [(start + timedelta(minutes=number, milliseconds=k), number == 0, k) for k in range(n_keys)]
+        rows = rows[:: 1 + 299 * number]  # later ones end runs of the first
+        whole += rows
+        frame = spark.createDataFrame(rows, "ts timestamp, n boolean, k bigint").selectExpr(
+            "ts", "int(n) n", "k"
+        )
+        frame.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+        events = stream_of_files(spark, tmp_path / "in")
+        matches = detect(
+            events, RULE, event_time="ts", lateness="1 second", key_groups=2, state_folder=folder
+        )
+        writer = matches.writeStream.format("parquet").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+        if folder is None:
+            with pytest.raises(StreamingQueryException, match=r"E0702.*no folder of state is given"):
+                query.awaitTermination()
+            break
+        query.awaitTermination()
+        found = spark.read.parquet(str(tmp_path / "out")).collect()
+        carried = [metric["state_bytes"] for progress in query.recentProgress
+                   for metric in progress["observedMetrics"].values()]  # fmt: skip
+        assert 0 < max(carried) < 2000, carried  # pointers
+    assert [place.name for place in (tmp_path / "state").iterdir()] == [query.id]
+    assert 70 < len(found) <= 100
+    all_of = spark.createDataFrame(whole[: n_keys + 100], "ts timestamp, n boolean, k bigint")
+    batch = detect(all_of.selectExpr("ts", "int(n) n", "k"), RULE, event_time="ts")
+    assert {row.match_id for row in found} <= {row.match_id for row in batch.collect()}

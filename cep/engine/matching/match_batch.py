@@ -15,7 +15,7 @@ from cep.engine.prepare.columns import whole
 from cep.engine.prepare.predicates import Vectors, evaluate
 from cep.engine.state.event_lists import KeptEvents, Nodes, Taken
 from cep.engine.state.strings import StringPool
-from cep.expression import Aggregate, Column, RegisterRef, Type, walk
+from cep.expression import Aggregate, Column, RegisterRef, walk
 from cep.program.program import (
     EVENT,
     EVENT_NUMBER,
@@ -31,7 +31,6 @@ from cep.program.program import (
     register_column,
     widened,
 )
-from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.stream import Stream
 
 _TIMEOUT_HASH = np.uint64(name_hash(TIMEOUT))
@@ -198,16 +197,9 @@ def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Tab
     scalars = [expression for _, expression in rule.measures if not is_list(expression)]
     read = {node.number for measure in scalars for node in walk(measure) if isinstance(node, RegisterRef)}
     for number in sorted(read):
-        name, kind = register_column(number), rule.registers[number].type
         cells = np.ascontiguousarray(part[:, at.MATCH_REGISTER + number])
         known = part[:, at.MATCH_VALID] >> number & 1 != 0
-        match kind:
-            case Type.STRING:
-                columns[name] = strings.decode(cells, known)
-            case Type.DOUBLE:
-                columns[name] = pa.array(cells.view(np.float64), mask=~known)
-            case _:
-                columns[name] = pa.array(cells, mask=~known).cast(ARROW_TYPES[kind])
+        columns[register_column(number)] = strings.values_of(rule.registers[number].type, cells, known)
     return pa.table(columns)
 
 

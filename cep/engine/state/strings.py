@@ -7,6 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.expression import Type
+from cep.schema.arrow_types import ARROW_TYPES
+
 _LARGE = 4096
 
 Cells = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]
@@ -42,6 +45,16 @@ class StringPool:
     def decode(self, codes: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
         """Return the strings of `codes`, NULL where not `known`."""
         return self.values.take(pa.array(np.where(known, codes, 0), mask=~known))
+
+    def values_of(self, kind: Type, cells: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
+        """Return the values of cells of type `kind`, NULL where not `known`."""
+        match kind:
+            case Type.STRING:
+                return self.decode(cells, known)
+            case Type.DOUBLE:
+                return pa.array(cells.view(np.float64), mask=~known)
+            case _:
+                return pa.array(cells, mask=~known).cast(ARROW_TYPES[kind])
 
     def keep(self, cells: Cells) -> None:
         """Forget the strings that no cell refers to and renumber the cells, in place."""

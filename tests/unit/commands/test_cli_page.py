@@ -13,6 +13,7 @@ import cep.commands.cli
 import cep.commands.group
 import cep.commands.rules
 import cep.commands.spool.verbs
+import cep.commands.state
 from tests.unit.test_readme import folder as folder
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
@@ -48,6 +49,7 @@ def test_every_option_that_the_page_names_is_there() -> None:
             *cep.commands.cli.main.commands.values(),
             *cep.commands.rules.rules.commands.values(),
             *cep.commands.spool.verbs.spool.commands.values(),
+            *cep.commands.state.state.commands.values(),
         ]
         for parameter in command.params
         for option in [*parameter.opts, *parameter.secondary_opts]

@@ -56,6 +56,7 @@ def operator(tmp_path: Path, places: Path) -> KeyGroups:
 
 @pytest.fixture
 def owners(operator: KeyGroups) -> Iterator[Owners]:
+    STATE.state.clear()
     made = Owners(operator)
     yield made
     made.close()
@@ -65,7 +66,7 @@ def first_value(operator: KeyGroups) -> bytes:
     """Return the value of a group without state, which is in a file."""
     assert operator.kept is not None
     files = StateFiles(operator.kept, operator.rules, 1)
-    return files.stored(encode_state(Chain(operator.rules).matchers, 1), Task(0, GROUP, 0, 0))
+    return files.stored(encode_state(Chain(operator.rules).matchers, 1), Task(0, GROUP, 0, 0)).value
 
 
 def parcels(operator: KeyGroups, *seconds: int, x: float = 0.5) -> list[Parcel]:
@@ -87,6 +88,10 @@ CALLS = (((1, 2), 0.5, 2), ((2, 5), 2.0, 5), ((3,), 0.5, 6), ((7, 8), 0.5, 8), (
 """Seconds of events, their x, and the second that is reached."""
 
 
+STATE = Counts()
+"""What was done with state in the test that runs."""
+
+
 def played(operator: KeyGroups, owners: Owners, kill_before: int = -1) -> list[object]:
     found: list[object] = []
     value = first_value(operator)
@@ -95,6 +100,8 @@ def played(operator: KeyGroups, owners: Owners, kill_before: int = -1) -> list[o
             os.kill(process_of(owners), signal.SIGKILL)
         given = parcels(operator, *seconds, x=x)
         results, value = owners.call(value, Task(number + 1, GROUP, 0, number), moment(reached), given)
+        for text in results.counts:
+            STATE.add(Counts(state=Counts.of_json(text).state))
         found.append(shown(results))
     return found
 
@@ -102,7 +109,8 @@ def played(operator: KeyGroups, owners: Owners, kill_before: int = -1) -> list[o
 def shown(results: Results) -> object:
     late = {name: [table.to_pylist() for table in tables] for name, tables in results.found.late.items()}
     matches = [table.to_pylist() for table in results.found.matches]
-    return matches, late, results.found.dead, results.counts, results.deadline_us
+    counts = [text for text in results.counts if not text.startswith('{"state"')]
+    return matches, late, results.found.dead, counts, results.deadline_us
 
 
 def process_of(owners: Owners) -> int:
@@ -136,10 +144,16 @@ def test_an_owner_answers_as_the_operator_does_in_the_worker(operator: KeyGroups
     assert found == expected(operator)
     assert "matches" in str(found)
     assert "'events': [[{" in str(found), "nothing was late"
+    assert operator.kept is not None
+    files = [path for path in Path(operator.kept.folder).rglob("*") if path.is_file()]
+    assert STATE.state.keys() == {"cold", "warm", "carried", "recorded"}
+    assert (STATE.state["cold"], STATE.state["warm"]) == (1, 4)
+    assert STATE.state["recorded"] == sum(path.stat().st_size for path in files if path.name[0] != "0")
 
 
 def test_another_owner_goes_on_when_one_was_killed(operator: KeyGroups, owners: Owners) -> None:
     assert played(operator, owners, kill_before=3) == expected(operator)
+    assert (STATE.state["cold"], STATE.state["warm"]) == (2, 3)
 
 
 def test_an_owner_ends_with_its_last_connection_and_nothing_remains(

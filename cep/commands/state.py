@@ -1,0 +1,197 @@
+"""`cep state` shows what a pipeline remembers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from cep.engine.state.open_runs import RunsOfRule
+    from spark_runtime.pipeline.stored_state import StoredGroup
+
+Row = dict[str, Any]
+
+_NEVER = 1 << 62
+"""An event time that is no time of the years 1 to 9999."""
+
+_AS_JSON = {"text": False, "json": True}
+
+_format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(list(_AS_JSON)),
+    default="text",
+    help="json: a JSON object in each line.",
+)
+_checkpoint = click.argument("checkpoint")
+
+
+@click.group()
+def state() -> None:
+    """Show the state in the CHECKPOINT folder of a pipeline, which may be running.
+
+    It is the state after the last finished micro-batch. Spark reads it, so this needs what `cep run` needs.
+    """
+
+
+@state.command(name="ls")
+@_checkpoint
+@_format_option
+def list_state(checkpoint: str, output_format: str) -> None:
+    """Show the open runs of each rule, and the size of each key group."""
+    groups: list[Row] = []
+    counts: dict[str, tuple[int, int]] = {}
+    oldest: dict[str, tuple[int, int]] = {}
+    for group in _groups(checkpoint):
+        groups.append(_size(group))
+        for found, _, watermark_us in _runs(group):
+            name, n_keys = found.rule.name, len(set(found.slots.tolist()))
+            n_runs, n_keys_before = counts.get(name, (0, 0))
+            counts[name] = n_runs + len(found.rows), n_keys_before + n_keys
+            if n_keys:
+                of_group = int(found.started_us.min()), watermark_us
+                oldest[name] = min(oldest.get(name, of_group), of_group)
+    rules = [
+        {"rule": name, "open_runs": n_runs, "keys": n_keys, **_begin(*oldest.get(name, (_NEVER, 0)))}
+        for name, (n_runs, n_keys) in sorted(counts.items(), key=lambda item: -item[1][0])
+    ]
+    _show([*rules, *groups], output_format)
+
+
+@state.command()
+@_checkpoint
+@click.option("--limit", type=click.IntRange(1), default=10, help="How many keys; without it, 10.")
+@_format_option
+def top(checkpoint: str, limit: int, output_format: str) -> None:
+    """Show the keys with the most open runs."""
+    found: list[Row] = []
+    for group in _groups(checkpoint):
+        for runs, keys, _ in _runs(group):
+            counts: dict[int, int] = {}
+            for slot in runs.slots.tolist():
+                counts[slot] = counts.get(slot, 0) + 1
+            heaviest = sorted(counts.items(), key=lambda item: -item[1])[:limit]
+            found += [
+                {"rule": runs.rule.name, "key": keys[slot], "open_runs": n, "group": group.group}
+                for slot, n in heaviest
+            ]
+    _show(sorted(found, key=lambda row: -row["open_runs"])[:limit], output_format)
+
+
+@state.command()
+@_checkpoint
+@click.argument("key")
+@_format_option
+def show(checkpoint: str, key: str, output_format: str) -> None:
+    """Show the open runs of a KEY: what each waits for, until when, and what it holds.
+
+    KEY is the value of PARTITION BY; several values are separated by commas.
+    """
+    _show(list(_runs_of_key(checkpoint, key)), output_format)
+
+
+def _runs_of_key(checkpoint: str, key: str) -> Iterator[Row]:
+    for group in _groups(checkpoint):
+        for runs, keys, watermark_us in _runs(group):
+            wanted = {number for number, values in enumerate(keys) if _text(values) == key}
+            for run, slot in enumerate(runs.slots.tolist()):
+                if slot in wanted:
+                    yield {
+                        "rule": runs.rule.name,
+                        **_begin(int(runs.started_us[run]), watermark_us),
+                        "waits_for": runs.waits_for(run),
+                        "until": _time(int(runs.until_us[run])),
+                        "holds": runs.values(run),
+                    }
+
+
+def _text(key: Row) -> str:
+    """Return a key as it is written on the command line."""
+    return ",".join(
+        value.isoformat() if isinstance(value, datetime) else str(value) for value in key.values()
+    )
+
+
+def _groups(checkpoint: str) -> Iterator[StoredGroup]:
+    from spark_runtime.pipeline.stored_state import stored_groups
+    from spark_runtime.sessions.local_session import session
+
+    yield from stored_groups(session(is_short=True), checkpoint)
+
+
+def _runs(group: StoredGroup) -> Iterator[tuple[RunsOfRule, list[Row], int]]:
+    """Yield the open runs of the rules of a key group, their keys by slot, and the time reached."""
+    from cep.engine.state.open_runs import keys_of, runs_of_rules
+
+    for part in group.programs:
+        if part.program is not None and part.sections is not None:
+            keys = keys_of(part.program, part.sections)
+            for found in runs_of_rules(part.program, part.sections):
+                yield found, keys, part.sections.shared.watermark_us
+
+
+def _size(group: StoredGroup) -> Row:
+    return {
+        "group": group.group,
+        "bytes": sum(part.n_bytes for part in group.programs),
+        "carried": group.n_carried,
+        "in_files": group.is_in_files,
+    }
+
+
+def _time(us: int) -> str | None:
+    """Return an event time; None: it is no time of the years 1 to 9999."""
+    try:
+        return (
+            (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
+        )
+    except OverflowError:
+        return None
+
+
+def _begin(us: int, watermark_us: int) -> Row:
+    """Return when a run started, and how much event time has passed since then."""
+    from cep.output.summary import long_duration
+
+    started, now = _time(us), _time(watermark_us)
+    return {"started": started, "age": long_duration(watermark_us - us) if started and now else None}
+
+
+def _show(rows: Sequence[Row], output_format: str) -> None:
+    if _AS_JSON[output_format]:
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False, default=str))
+        return
+    if not rows:
+        click.echo("no open runs")
+    last: list[str] = []
+    for row in rows:
+        if list(row) != last:
+            if last:
+                click.echo()
+            last = list(row)
+            alike = [other for other in rows if list(other) == last]
+            _show_table(last, alike)
+
+
+def _show_table(names: list[str], rows: Iterable[Row]) -> None:
+    """Show rows with the same columns."""
+    cells = [
+        [name.replace("_", " ") for name in names],
+        *([_cell(row[name]) for name in names] for row in rows),
+    ]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(names))]
+    for line in cells:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {_cell(item)}" for name, item in value.items()) or "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
