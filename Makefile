@@ -6,7 +6,7 @@ CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
 .PHONY: help demo payments test test-servers check quick servers object-store-test cluster-test versions \
-	newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel lock clean java warm
+	newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel package-test lock clean java warm
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-20s%s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ cluster-test: java warm  ## run pipelines on a standalone cluster, kill its work
 
 wheel: $(SET_UP)  ## build a wheel in dist/ that contains compiled kernels: four minutes of processor time, once
 	$(BIN)/python tools/build_wheel.py
+
+package-test: java wheel  ## install the wheel, package a pipeline, run it on a cluster that cannot compile
+	$(BIN)/python -m pytest -q -rP tests/e2e/packages.py $(ARGS)
 
 versions: java warm  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)
