@@ -257,9 +257,13 @@ def test_a_worker_without_the_shared_disk_that_is_added_writes_nothing(
     with driver(command, cluster.private) as run:
         run.wait_for(lambda: has_committed(settings, 2))
         with run.stopped():
+            while cluster.workers:  # otherwise Spark might give no task to the new one
+                cluster.kill_worker(0)
             cluster.add_worker(1, hidden=cluster.shared)
         code = run.wait()
-    cluster.kill_worker(-1)
+    cluster.kill_worker(0)
+    cluster.add_worker(2)
+    cluster.add_worker(1)
     assert code == 1, run.said
     assert "error[E0809]" in run.said, run.said
     with driver(command, cluster.private) as run:
