@@ -5,7 +5,7 @@ SET_UP := .venv/.set-up
 CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check quick servers object-store-test cluster-test versions \
+.PHONY: help demo payments test test-servers check quick servers object-store-test cluster-test tables-test versions \
 	newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel package-test lock clean java warm
 
 help:  ## list the targets
@@ -58,6 +58,10 @@ wheel: $(SET_UP)  ## build a wheel in dist/ that contains compiled kernels: four
 
 package-test: java wheel  ## install the wheel, package a pipeline, run it on a cluster that cannot compile
 	$(BIN)/python -m pytest -q -rP tests/e2e/packages.py $(ARGS)
+
+tables-test: java warm  ## run detect on tables of Delta and Iceberg with the connectors that Spark has for them
+	@$(BIN)/python tools/servers/fetch.py lake-tables
+	$(BIN)/python -m pytest -q tests/e2e/lake_tables.py $(ARGS)
 
 versions: java warm  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)

@@ -12,6 +12,7 @@
 - `spark-kafka`: Spark's connector for Kafka, into the folder `.servers`.
 - `object-stores`: Hadoop's file system for S3, into the folder `.servers`. Only `make object-store-test`
   needs it, so it is fetched only by name.
+- `lake-tables`: Spark's connectors for Delta and Iceberg; only `make tables-test` needs them.
 """
 
 from __future__ import annotations
@@ -170,6 +171,11 @@ def object_stores() -> None:
     _jars("object-stores", "ivy-object-stores.xml", "Hadoop's file system for S3", "13 MB")
 
 
+def lake_tables() -> None:
+    """Fetch Spark's connectors for Delta and Iceberg, unless they exist."""
+    _jars("lake-tables", "ivy-lake-tables.xml", "Spark's connectors for Delta and Iceberg", "58 MB")
+
+
 def artemis() -> None:
     """Fetch the broker ActiveMQ Artemis, unless it exists."""
     _jars("artemis", "ivy-artemis.xml", "ActiveMQ Artemis that tests use", "17 MB")
@@ -191,6 +197,7 @@ STEPS = {
     "artemis": artemis,
     "spark-kafka": spark_kafka,
     "object-stores": object_stores,
+    "lake-tables": lake_tables,
 }
 
 SIDE_BY_SIDE = (("packages",), ("wheels", "amqp"), ("kafka",), ("artemis",), ("spark-kafka",))
