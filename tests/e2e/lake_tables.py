@@ -33,16 +33,16 @@ frame = spark.read.schema(
 )
 for file in sorted(glob.glob("part-[{parts}].json")):
     rows = frame.json(file).coalesce(1)
-    if spark.catalog.tableExists("transactions"):
-        rows.writeTo("transactions").append()
+    if spark.catalog.tableExists("default.transactions"):
+        rows.writeTo("default.transactions").append()
     else:
-        rows.writeTo("transactions").create()
+        rows.writeTo("default.transactions").create()
 """
 
 SHOW = """
 import json
 print("FOUND", json.dumps({
-    name: sorted(row.match_id for row in spark.table(name).select("match_id").collect())
+    name: sorted(row.match_id for row in spark.table(f"default.{name}").select("match_id").collect())
     for name in ("alerts_of_all", "alerts", "cases")
 }))
 """
