@@ -48,7 +48,7 @@ KILLS = [
     (r"/query/state/.*\.changelog$", False),
     (r"/query/offsets/", True),
 ]
-"""Where a run is killed, one after the other: at a request for such an object, before or after its effect."""
+"""Where runs are killed, one after the other: at a request for such an object, before or after its effect."""
 
 
 @dataclass
@@ -186,17 +186,20 @@ def test_a_stream_has_the_matches_of_a_local_run_with_few_requests(lake: Lake) -
     assert sum(counts.values()) < 200 * n
 
 
-def test_a_run_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(lake: Lake) -> None:
-    settings = lake.settings("killed")
-    for key, after in KILLS:
-        lake.s3.hold(f"/killed/.*{key}", after=after)
-        with lake.driver(settings) as run:
-            run.wait_for(lake.s3.is_holding)
-            run.send(signal.SIGKILL)
-            run.process.wait()
-        lake.s3.let_go()
-        lake.forget_lease("killed")
-    lake.run(settings)
+@pytest.mark.parametrize(("key", "after"), KILLS)
+def test_a_run_is_killed(lake: Lake, key: str, after: bool) -> None:
+    """Each run continues where the one before it was killed; the next test has the outcome."""
+    lake.s3.hold(f"/killed/.*{key}", after=after)
+    with lake.driver(lake.settings("killed")) as run:
+        run.wait_for(lake.s3.is_holding)
+        run.send(signal.SIGKILL)
+        run.process.wait()
+    lake.s3.let_go()
+    lake.forget_lease("killed")
+
+
+def test_a_run_that_was_killed_loses_nothing_and_repeats_nothing(lake: Lake) -> None:
+    lake.run(lake.settings("killed"))
     lake.require_right("killed")
 
 
