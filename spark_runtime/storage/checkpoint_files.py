@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -109,6 +110,10 @@ _ONLY_IF_MISSING = "fs.option.create.conditional.overwrite"
 """Asks S3 to store an object only if none of its name exists. Other file systems check this by themselves."""
 
 _CAN_ABORT = "fs.capability.outputstream.abortable"
+
+_READS = 3
+"""How often a file is read at most. S3A fails if the object is replaced after it was opened."""
+
 _MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 
 
@@ -131,7 +136,15 @@ class HadoopFiles:
         return None if data is None else data.decode(errors="replace")
 
     def read_bytes(self, name: str) -> bytes | None:
-        """Return the bytes of a file, or None if it is missing."""
+        """Return the bytes of a file, or None if it is missing. Read it again if it is replaced meanwhile."""
+        from py4j.protocol import Py4JJavaError
+
+        for _ in range(_READS - 1):
+            with suppress(Py4JJavaError):
+                return self._read(name)
+        return self._read(name)
+
+    def _read(self, name: str) -> bytes | None:
         files, place = self._place(name)
         stream = _unless_missing(lambda: files.open(place))
         if stream is None:
