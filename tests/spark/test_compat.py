@@ -93,11 +93,15 @@ def test_java_forgets_the_state_of_streams_at_once(spark: SparkSession, tmp_path
     java: Any = spark._jvm
     for number in range(3):
         rows = spark.readStream.schema("x long").parquet(str(tmp_path / "in"))
-        query = rows.dropDuplicates(["x"]).writeStream.format("noop").trigger(availableNow=True)
-        query.option("checkpointLocation", str(tmp_path / f"c{number}")).start().awaitTermination()
-        assert n_stores(java) > 0
-        started = time.monotonic()
-        forget_state(java)
-        assert n_stores(java) == 0
+        writer = rows.dropDuplicates(["x"]).writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(tmp_path / f"c{number}")).start()
+        try:
+            query.processAllAvailable()
+            assert n_stores(java) > 0  # Spark's maintenance would unload those of a query that has ended
+            started = time.monotonic()
+            forget_state(java)
+            assert n_stores(java) == 0
+        finally:
+            query.stop()
         # `stop` of 3.5 and 4.0 may wait five minutes for Spark's maintenance, which runs every 300 ms here.
         assert time.monotonic() - started < 60
