@@ -5,8 +5,9 @@ SET_UP := .venv/.set-up
 CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check quick servers object-store-test cluster-test tables-test versions \
-	newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel package-test lock clean java warm
+.PHONY: help demo payments test test-servers check quick servers object-store-test cluster-test connect-test \
+	tables-test versions newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel package-test \
+	lock clean java warm
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-20s%s\n", $$1, $$2}'
@@ -62,6 +63,9 @@ package-test: java wheel  ## install the wheel, package a pipeline, run it on a 
 tables-test: java warm  ## run detect on tables of Delta and Iceberg with the connectors that Spark has for them
 	@$(BIN)/python tools/servers/fetch.py lake-tables
 	$(BIN)/python -m pytest -q tests/e2e/lake_tables.py $(ARGS)
+
+connect-test: java warm  ## run the tests of `detect` against a server of Spark Connect
+	CEP_SPARK_CONNECT=1 $(BIN)/python -m pytest tests/spark tests/spark/connect.py tests/spark/declarative.py $(ARGS)
 
 versions: java warm  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from cep.rule_set import RuleSet
     from cep.schema.stream import Stream
@@ -55,6 +56,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
     state_folder: str | None = None,
+    events_schema: StructType | Mapping[str, StructType] | None = None,
+    streaming: bool | None = None,
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, batch or streaming DataFrames.
 
@@ -95,6 +98,10 @@ def detect(  # noqa: PLR0913 - all but two have a default
     state_folder
         A folder on a disk that all workers share, for large state of a stream: a micro-batch then writes only
         what it changed. Each checkpoint has a folder of its own in it. Default: in Spark's state store.
+    events_schema, streaming
+        The schema of `events`, by stream if they differ, and whether they are streams. With both, `detect`
+        asks Spark nothing, so that it works in a query function of Declarative Pipelines. The workers are not
+        checked then, and streams must have no watermark.
 
     Returns
     -------
@@ -124,6 +131,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
         correct_within=correct_within,
         only=only,
         state_folder=state_folder,
+        events_schema=events_schema,
+        streaming=streaming,
     )
     return detect_matches(call)
 
@@ -141,6 +150,8 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
     state_folder: str | None = None,
+    events_schema: StructType | Mapping[str, StructType] | None = None,
+    streaming: bool | None = None,
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, and late events, dead letters and counts.
 
@@ -176,6 +187,8 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         correct_within=correct_within,
         only=only,
         state_folder=state_folder,
+        events_schema=events_schema,
+        streaming=streaming,
     )
     return detect_findings(call)
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from cep.errors import InputError, RuleError, Source
 from cep.language import ast
@@ -18,11 +20,12 @@ from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_ruleboo
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 from cep.settings.schema_file import load_streams
+from spark_runtime.compat.driver import condition_of
 from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable, observed
 from spark_runtime.dataflow.message_frames import MessageFrame
-from spark_runtime.dataflow.schema import stream_of_frame, typed_events
+from spark_runtime.dataflow.schema import stream_of_schema, typed_events
 from spark_runtime.dataflow.table_frames import frame_content
-from spark_runtime.event_time.upstream import require_delay, watermark_delay_ms
+from spark_runtime.event_time.upstream import Upstream, require_delay, upstream, watermark_delay_ms
 from spark_runtime.sessions.worker_python import workers_python
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.state.pointer import Kept
@@ -53,26 +56,37 @@ class Call:
     correct_within: str | None = None
     only: str | Sequence[str] = ()
     state_folder: str | None = None
+    events_schema: StructType | Mapping[str, StructType] | None = None
+    streaming: bool | None = None
+
+    def upstream(self, name: str, events: Frame) -> Upstream:
+        """Return what is known about the events of a stream."""
+        return upstream(_frame_of(events), _of_stream(self.events_schema, name), self.streaming)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether the arguments say all that Spark could be asked."""
+        return self.events_schema is not None and self.streaming is not None
 
 
 def detect_matches(call: Call) -> DataFrame:
     """Return the matches; see `spark_runtime.detect`."""
-    flow, typed = _plan(*_checked(call), call)
+    flow, typed = _plan(call)
     usable = {
         stream: frame if isinstance(frame, MessageFrame) or stream.table else drop_unusable(frame, stream)
         for stream, frame in typed.items()
     }
-    with workers_python(_frame_of(next(iter(usable.values()))).sparkSession):
+    with workers_python(_frame_of(next(iter(usable.values()))).sparkSession, checks=not call.asks_nothing):
         output = flow.output(flow.prepared(usable))
         return flow.matches(output if flow.is_batch else observed(output))
 
 
 def detect_findings(call: Call) -> DataFrame:
     """Return the matches, late events, dead letters and counts; see `spark_runtime.detect_all`."""
-    flow, typed = _plan(*_checked(call), call)
+    flow, typed = _plan(call)
     kinds = frozenset((MATCH, DEAD, *(late_kind(stream.name) for stream in typed)))
     flow = replace(flow, delivery=Delivery(kinds=kinds))
-    with workers_python(_frame_of(next(iter(typed.values()))).sparkSession):
+    with workers_python(_frame_of(next(iter(typed.values()))).sparkSession, checks=not call.asks_nothing):
         return flow.findings(flow.output(flow.prepared(typed, of_all=True)))
 
 
@@ -80,35 +94,54 @@ def _frame_of(events: Frame) -> DataFrame:
     return events.frame if isinstance(events, MessageFrame) else events
 
 
-def _plan(events: Mapping[str, Frame], rules: RuleSet, call: Call) -> tuple[Dataflow, dict[Stream, Frame]]:
-    """Return the plan for `rules` and the typed events, or the messages, of each of their streams."""
+def _plan(call: Call) -> tuple[Dataflow, dict[Stream, Frame]]:
+    """Return the plan and the typed events, or the messages, of each stream that the rules read."""
+    try:
+        return _plan_for(call, *_checked(call))
+    except PySparkException as error:
+        if condition_of(error) != "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION":
+            raise
+        asked = (
+            "call detect outside it, as static tables and `messages` need it"
+            if call.asks_nothing
+            else "give events_schema and streaming=True or False, or call detect outside it"
+        )
+        raise InputError(
+            "E0837", "Spark answers no questions within a query function of a pipeline", asked
+        ) from None
+
+
+def _plan_for(
+    call: Call, events: Mapping[str, Frame], rules: RuleSet
+) -> tuple[Dataflow, dict[Stream, Frame]]:
     streams = timed_inputs(rules)
-    read = {name: _frame_of(events[name]) for name in streams}
+    read = {name: call.upstream(name, events[name]) for name in streams}
     delay_ms = watermark_delay_ms(read, {name: stream.event_time for name, stream in streams.items()})
     typed: dict[Stream, Frame] = {}
     for name, stream in streams.items():
-        given = events[name]
-        _require_event_time(read[name], stream)
+        given, schema = events[name], read[name].schema
+        _require_event_time(schema, stream)
         if isinstance(given, MessageFrame):
             _require_declaration(given, stream)
             typed[stream] = given
         else:
-            _require_single_columns(given, stream)
-            typed[stream] = typed_events(given, stream)
-    flow = dataflow(next(iter(read.values())), rules, call.key_groups, has_watermark=delay_ms is not None)
+            _require_single_columns(given, schema, stream)
+            typed[stream] = typed_events(given, stream, schema=schema)
+    spark = _frame_of(next(iter(events.values()))).sparkSession
+    flow = _dataflow(spark, rules, call.key_groups, delay_ms is not None)
     static = static_tables(rules.programs)
     flow = replace(
         flow,
-        is_batch=not any(frame.isStreaming for frame in read.values()),
+        is_batch=not any(frame.is_streaming for frame in read.values()),
         tables={name: frame_content(events[name], table) for name, table in static.items()},
-        kept=None if call.state_folder is None else _kept(call.state_folder, rules, read),
+        kept=None if call.state_folder is None else _kept(call.state_folder, rules, spark),
     )
     if delay_ms is not None:
         require_delay(delay_ms, rules.lateness_us)
     return flow, typed
 
 
-def _kept(folder: str, rules: RuleSet, read: Mapping[str, DataFrame]) -> Kept:
+def _kept(folder: str, rules: RuleSet, spark: SparkSession) -> Kept:
     """Return where state is kept. Raises InputError: that is not possible (E0827)."""
     if static_tables(rules.programs):
         raise InputError(
@@ -116,16 +149,14 @@ def _kept(folder: str, rules: RuleSet, read: Mapping[str, DataFrame]) -> Kept:
         )
     if not isinstance(folder, str) or not folder or is_remote(folder):
         raise _wrong_argument("state_folder", folder, "the path of a folder that all workers share")
-    conf = next(iter(read.values())).sparkSession.conf
-    return Kept.of_run(
-        str(Path(folder).absolute()), conf.get("spark.sql.streaming.minBatchesToRetain"), by_query=True
-    )
+    retained = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
+    return Kept.of_run(str(Path(folder).absolute()), retained, by_query=True)
 
 
-def _require_single_columns(frame: DataFrame, stream: Stream) -> None:
+def _require_single_columns(frame: DataFrame, schema: StructType, stream: Stream) -> None:
     """Refuse a declared column that occurs twice, as after a join: for Spark it would be ambiguous."""
     is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    names = [name if is_exact else name.lower() for name in frame.columns]
+    names = [name if is_exact else name.lower() for name in schema.names]
     double = [
         f"`{field.name}`"
         for field in stream.fields
@@ -149,9 +180,9 @@ def _require_declaration(given: MessageFrame, stream: Stream) -> None:
         )
 
 
-def _require_event_time(frame: DataFrame, stream: Stream) -> None:
+def _require_event_time(schema: StructType, stream: Stream) -> None:
     """Refuse a DataFrame if the event times of its stream follow from the order of the records."""
-    if stream.device_clock is not None and stream.event_time not in frame.columns:
+    if stream.device_clock is not None and stream.event_time not in schema.names:
         raise InputError(
             "E0829",
             f"stream `{stream.name}` estimates `{stream.event_time}` from records in the order of their "
@@ -160,17 +191,11 @@ def _require_event_time(frame: DataFrame, stream: Stream) -> None:
         )
 
 
-def dataflow(
-    events: DataFrame,
-    rules: RuleSet,
-    key_groups: int | None = None,
-    *,
-    has_watermark: bool = False,
-) -> Dataflow:
+def _dataflow(spark: SparkSession, rules: RuleSet, key_groups: int | None, has_watermark: bool) -> Dataflow:
     """Return the plan for `rules`."""
-    partitions = events.sparkSession.conf.get("spark.sql.shuffle.partitions")
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
     assert partitions is not None
-    policy = events.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy")
+    policy = spark.conf.get("spark.sql.streaming.multipleWatermarkPolicy")
     return Dataflow(
         rules,
         key_groups or int(partitions),
@@ -188,6 +213,9 @@ def _checked(call: Call) -> tuple[Mapping[str, Frame], RuleSet]:
         _require_frame(name, frame)
     if call.key_groups is not None and (not isinstance(call.key_groups, int) or call.key_groups < 1):
         raise _wrong_argument("key_groups", call.key_groups, "a positive number of groups")
+    schemas = call.events_schema.values() if isinstance(call.events_schema, Mapping) else [call.events_schema]
+    if call.events_schema is not None and not all(isinstance(schema, StructType) for schema in schemas):
+        raise _wrong_argument("events_schema", call.events_schema, "a StructType, or one for each stream")
     rules = _corrected(_rules(call), call.correct_within)
     events = call.events
     if not isinstance(events, Mapping):
@@ -216,7 +244,7 @@ _INSTEAD = {
     "NoneType": "show() and the methods of a writer return None; give the DataFrame itself",
     "pyspark.sql.group.": "leave groupBy out: the rules say PARTITION BY, and detect groups by it",
     "pyspark.sql.streaming.": "give the DataFrame that readStream returns after load()",
-    "pyspark.sql.connect.": "Spark Connect needs PySpark 4.0 or later",
+    "pyspark.sql.dataframe.": "Spark Connect needs PySpark 4.0 or later",
     "pyspark.core.rdd.": "write spark.createDataFrame(events, schema)",
 }
 """Prefix of a type's name -> what to write instead."""
@@ -226,7 +254,8 @@ def _require_frame(stream: str, events: object) -> None:
     if isinstance(events, DataFrame | MessageFrame):
         return
     kind = _type_name(events)
-    instead = [text for beginning, text in _INSTEAD.items() if kind.startswith(beginning)]
+    plain = kind.replace("pyspark.sql.connect.", "pyspark.sql.")
+    instead = [text for beginning, text in _INSTEAD.items() if plain.startswith(beginning)]
     help_text = "give a DataFrame, or a dictionary of them: {'logins': logins, 'payments': payments}"
     raise InputError(
         "E0823",
@@ -340,7 +369,7 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
     given = call.events
     if not isinstance(given, Mapping):
         given = dict.fromkeys(_stream_names(sources), given)
-    events = {name: _frame_of(frame) for name, frame in given.items()}
+    events = {name: call.upstream(name, frame) for name, frame in given.items()}
     times = {name: _of_stream(call.event_time, name) for name in events}
     for name, time in times.items():
         if time is None:
@@ -349,8 +378,8 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
             )
     lateness_us = _lateness_us(call, events, times)
     streams = {
-        name: stream_of_frame(
-            frame,
+        name: stream_of_schema(
+            frame.schema,
             name,
             times[name],
             tie_break=_tie_break(call, name),
@@ -371,7 +400,7 @@ def _tie_break(call: Call, name: str) -> Sequence[str]:
     return [columns] if isinstance(columns, str) else columns
 
 
-def _lateness_us(call: Call, events: Mapping[str, DataFrame], times: Mapping[str, str]) -> int:
+def _lateness_us(call: Call, events: Mapping[str, Upstream], times: Mapping[str, str]) -> int:
     """Return the given lateness, or the delay of the events' watermark."""
     if call.lateness is not None:
         return duration_us(call.lateness)

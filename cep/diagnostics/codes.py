@@ -266,6 +266,7 @@ SPARK: dict[str, str] = {
     "E0807": "Spark's workers have another spark-cep",
     "E0808": "no temporary folder can be made",
     "E0809": "a folder of the driver that workers on other machines do not have",
+    "E0810": "Spark Connect, where Spark's Java in this process is needed",
 }
 """E080. What Spark needs."""
 
@@ -281,6 +282,7 @@ CALLS: dict[str, str] = {
     "E0828": "an argument that another one rules out",
     "E0829": "a DataFrame without the event time that records in their order would tell",
     "E0832": "`find_matches`: rows that do not fit their stream",
+    "E0837": "a question to Spark within a query function of Declarative Pipelines",
 }
 """E082. Calls from Python: `detect`, `find_matches`."""
 

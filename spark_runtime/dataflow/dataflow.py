@@ -20,10 +20,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
+from cep.schema.text_values import event_table_schema
 from spark_runtime.dataflow.frame_readers import TypedReader
 from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.relevant import columns_read, may_matter
-from spark_runtime.dataflow.schema import quoted, spark_schema, spark_type
+from spark_runtime.dataflow.schema import of_schema, quoted, spark_schema, spark_type
 from spark_runtime.operator.findings import COLUMNS, Unpacker, match_column
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
@@ -63,7 +64,7 @@ class Dataflow:
         Whether the events of a key group determine its event time. Otherwise each stream has its own
         watermark, and Spark selects the one that counts, by default the earliest.
     is_batch
-        Whether the input is complete, so that rules over rules by another key run in stages.
+        Whether the input is complete: it is no stream, and rules over rules by another key run in stages.
     tables
         The contents of static tables, unless each micro-batch names them.
     kept
@@ -120,17 +121,20 @@ class Dataflow:
 
     def _parcels(self, stream: Stream, events: DataFrame | MessageFrame, of_all: bool) -> DataFrame:
         if isinstance(events, MessageFrame):
-            decode = events.reader(self.packer, may_be_late=of_all and events.frame.isStreaming)
+            decode = events.reader(self.packer, may_be_late=of_all and not self.is_batch)
             return self.marked(events.selected().mapInArrow(decode, spark_schema(PARCEL_SCHEMA)))
-        may_be_late = of_all and events.isStreaming
+        may_be_late = of_all and not self.is_batch
         reader = TypedReader(self.packer, stream, is_checked=of_all, may_be_late=may_be_late)
+        typed = event_table_schema(stream)
         if of_all or stream.table is not None:
-            return self.marked(events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
+            rows = of_schema(events, typed)
+            return self.marked(rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
         condition = may_matter(self.rules, stream)
         if condition is not None:  # the watermark follows all events, also those that stay in the JVM
             events = self._marked(events, quoted(stream.event_time), condition)
         needed = columns_read(self.rules, stream)
-        rows = events.select(*(quoted(name) for name in events.columns if name in needed))
+        read = pa.schema([field for field in typed if field.name in needed])
+        rows = of_schema(events.select(*map(quoted, read.names)), read)
         parcels = rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
         return self.marked(parcels) if condition is None else parcels
 
@@ -138,7 +142,7 @@ class Dataflow:
         self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     ) -> DataFrame:
         """Return the parcels that `reader` makes from `rows` in the workers."""
-        if rows.isStreaming:
+        if not self.is_batch:
             # Spark gives each file a task and starts a Python function in it. With a dozen small files in a
             # micro-batch, that takes longer than everything else. So each core gets one task with its share.
             rows = rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
@@ -150,7 +154,7 @@ class Dataflow:
 
     def _marked(self, frame: DataFrame, time_us: SparkColumn, is_useful: SparkColumn) -> DataFrame:
         """Return the useful rows, with a watermark that follows the times of all rows."""
-        if not frame.isStreaming:
+        if self.is_batch:
             return frame.where(is_useful)
         marked = frame.withColumn(_TIME, F.timestamp_micros(time_us))
         if not self.has_watermark:
@@ -167,11 +171,11 @@ class Dataflow:
 
     def output(self, parcels: DataFrame) -> DataFrame:
         """Return the operator's output for parcels: rows of several kinds (`operator.OUTPUT_SCHEMA`)."""
-        return self._stream_output(parcels) if parcels.isStreaming else self._batch_output(parcels)
+        return self._batch_output(parcels) if self.is_batch else self._stream_output(parcels)
 
     def _batch_output(self, parcels: DataFrame) -> DataFrame:
         n_stages = self.rules.chains.n_stages
-        if n_stages == 1 or not self.is_batch:
+        if n_stages == 1:
             return self._grouped(parcels).mapInArrow(self.operator.batch, spark_schema(OUTPUT_SCHEMA))
         for stage in range(n_stages):
             is_last = stage == n_stages - 1
@@ -184,14 +188,17 @@ class Dataflow:
         """Return the parcels of a batch with each key group in one partition."""
         # Spark's 200 partitions are too many for small input. It merges small ones if no number is given.
         is_usual = parcels.sparkSession.conf.get("spark.sql.shuffle.partitions") == str(self.n_groups)
-        return parcels.repartition(*(() if is_usual else (self.n_groups,)), GROUP)
+        grouped = parcels.repartition(*(() if is_usual else (self.n_groups,)), GROUP)
+        return of_schema(grouped, PARCEL_SCHEMA)
 
     def _stream_output(self, parcels: DataFrame) -> DataFrame:
         # Spark drops late rows, and allows event-time timeouts, by the watermarked column that it finds here.
         # This column is never late, so the engine gets late rows and can report them.
         never_late = F.lit(_FAR_FUTURE).alias(_TIME, metadata={"spark.watermarkDelayMs": self._delay_ms})
+        columns = [PARCEL_SCHEMA.field(name) for name in (GROUP, *PARCEL_COLUMNS)]
+        schema = pa.schema([*columns, pa.field(_TIME, pa.timestamp("us"))])
         return (
-            parcels.select(GROUP, *PARCEL_COLUMNS, never_late)
+            of_schema(parcels.select(GROUP, *PARCEL_COLUMNS, never_late), schema)
             .groupBy(GROUP)
             .applyInPandasWithState(
                 self.operator,
@@ -208,12 +215,13 @@ class Dataflow:
         columns = [_as_reported(quoted(field.name), field.type).alias(field.name) for field in schema]
         carried = spark_schema(carried_schema(schema))
         packed = output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
+        packed = of_schema(packed, pa.schema([OUTPUT_SCHEMA.field(MATCHES_COLUMN)]))
         return packed.mapInArrow(self.operator.unpack, carried).select(*columns)
 
     def findings(self, output: DataFrame) -> DataFrame:
         """Return all of the operator's output: `kind`, and a column for each kind (`findings.COLUMNS`)."""
         unpacker = Unpacker(self.rules.match_schema)
-        rows = output.mapInArrow(unpacker, spark_schema(unpacker.schema))
+        rows = of_schema(output, OUTPUT_SCHEMA).mapInArrow(unpacker, spark_schema(unpacker.schema))
         match = [
             _as_reported(F.col(match_column(number)), field.type).alias(field.name)
             for number, field in enumerate(self.rules.match_schema)

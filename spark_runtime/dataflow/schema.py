@@ -9,6 +9,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.utils import is_remote
 
 from cep.errors import InputError
 from cep.expression import Type
@@ -71,8 +72,8 @@ def quoted(name: str) -> SparkColumn:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def stream_of_frame(
-    frame: DataFrame,
+def stream_of_schema(
+    schema: T.StructType,
     name: str,
     event_time: str,
     *,
@@ -80,19 +81,19 @@ def stream_of_frame(
     lateness_us: int = 0,
     deduplicate: bool = False,
 ) -> Stream:
-    """Return the declaration of `frame` as a stream: every column whose type rules can use."""
+    """Return the declaration of a DataFrame as a stream: every column whose type rules can use."""
     fields = [
         Field(column.name, ddl)
-        for column in frame.schema
+        for column in schema
         if (ddl := declared_ddl(column.dataType)) is not None and column.name[0] not in _OUR_OWN
     ]
     stream = Stream(name, tuple(fields), event_time, tuple(tie_break), lateness_us, deduplicate)
     for column in (event_time, *tie_break):
-        if column not in frame.columns:
-            raise missing_columns(frame, stream, [column])
+        if column not in schema.names:
+            raise missing_columns(schema, stream, [column])
     field = stream.field(event_time)
     if field is None or field.type is not Type.TIMESTAMP:
-        kind = frame.schema[event_time].dataType.simpleString()
+        kind = schema[event_time].dataType.simpleString()
         raise InputError(
             "E0605",
             f"event time `{event_time}` is {kind}, it must be a timestamp",
@@ -124,16 +125,20 @@ def _column_type(kind: T.DataType) -> ColumnType | None:
     return ColumnType(name, inside, names) if name and len(inside) == len(parts) else None
 
 
-def typed_events(frame: DataFrame, stream: Stream, *extra: SparkColumn) -> DataFrame:
+def typed_events(
+    frame: DataFrame, stream: Stream, *extra: SparkColumn, schema: T.StructType | None = None
+) -> DataFrame:
     """Return the fields of `stream` in the types of rules: bigint, double, times as microseconds.
 
-    A timestamp without a zone is in the session's time zone, as everywhere in Spark. Raises InputError: a
-    declared column is missing, or its type cannot be converted to the declared one.
+    Spark is asked for the schema unless it is given. A timestamp without a zone is in the session's time
+    zone, as everywhere in Spark. Raises InputError: a declared column is missing, or its type cannot be
+    converted to the declared one.
     """
-    kinds = {field: _kind_of(frame.schema, field) for field in stream.fields}
+    schema = schema or frame.schema
+    kinds = {field: _kind_of(schema, field) for field in stream.fields}
     missing = [field.column for field, kind in kinds.items() if kind is None]
     if missing:
-        raise missing_columns(frame, stream, missing)
+        raise missing_columns(schema, stream, missing)
     columns = []
     for field, kind in kinds.items():
         assert kind is not None
@@ -184,14 +189,14 @@ def value_at(field: Field) -> SparkColumn:
     return column
 
 
-def missing_columns(frame: DataFrame, stream: Stream, names: Sequence[str]) -> InputError:
+def missing_columns(schema: T.StructType, stream: Stream, names: Sequence[str]) -> InputError:
     """Return the error for columns that a DataFrame lacks."""
     word = "column" if len(names) == 1 else "columns"
     return InputError(
         "E0604",
         f"the events have no {word} {', '.join(f'`{name}`' for name in names)}, "
         f"which stream `{stream.name}` declares",
-        f"columns of the events: {', '.join(frame.columns)}",
+        f"columns of the events: {', '.join(schema.names)}",
     )
 
 
@@ -305,6 +310,17 @@ def _times_of_local(zone: str) -> Callable[[SparkColumn], SparkColumn]:
         return times_of_timestamps(values, zone)[0]
 
     return bigints(times, pa.timestamp("us"))
+
+
+def of_schema(frame: DataFrame, schema: pa.Schema) -> DataFrame:
+    """Return `frame`, whose columns are those of `schema`; Spark Connect need not ask its server for them.
+
+    Its client asks before it sends a function, which a query function of Declarative Pipelines may not. With
+    `frame.to(schema)` the server would look up tables that the pipeline has not created yet.
+    """
+    if is_remote():
+        vars(frame)["_cached_schema"] = spark_schema(schema)
+    return frame
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812
 
 from cep.errors import InputError
 from cep.schema.time_literals import print_duration
@@ -14,6 +17,9 @@ _DELAY_MS = "spark.watermarkDelayMs"
 """The key of the delay in the metadata of a column with a watermark."""
 
 _WATERMARKS = ("EventTimeWatermark", "UpdateEventTimeWatermarkColumn")
+
+_STREAMING_NODE = re.compile(r"^[ :+-]*~(\w+)", re.MULTILINE)
+"""The name of a streaming node in the text of a plan; Spark marks each with a tilde."""
 
 _STATE = {
     "FlatMapGroupsInPandasWithState": "another `detect`, or `applyInPandasWithState`",
@@ -26,7 +32,30 @@ _STATE = {
 """
 
 
-def watermark_delay_ms(events: Mapping[str, DataFrame], event_times: Mapping[str, str]) -> int | None:
+@dataclass(frozen=True)
+class Upstream:
+    """What is known about a DataFrame.
+
+    Parameters
+    ----------
+    nodes
+        The streaming nodes of its plan, by name; none if Spark was not asked.
+    """
+
+    schema: T.StructType
+    is_streaming: bool
+    nodes: frozenset[str]
+
+
+def upstream(frame: DataFrame, schema: T.StructType | None, is_streaming: bool | None) -> Upstream:
+    """Return what is known about `frame`. Spark is asked unless both arguments are given."""
+    if schema is not None and is_streaming is not None:
+        return Upstream(schema, is_streaming, frozenset())
+    streams = frame.isStreaming if is_streaming is None else is_streaming
+    return Upstream(schema or frame.schema, streams, _streaming_nodes(frame) if streams else frozenset())
+
+
+def watermark_delay_ms(events: Mapping[str, Upstream], event_times: Mapping[str, str]) -> int | None:
     """Return the delay of the watermark that all streams already have, or None if none has one.
 
     `event_times` names each stream's event time. Raises InputError: Spark cannot run `detect` after the
@@ -48,9 +77,9 @@ def watermark_delay_ms(events: Mapping[str, DataFrame], event_times: Mapping[str
     )
 
 
-def _require_one_kind(events: Mapping[str, DataFrame]) -> None:
+def _require_one_kind(events: Mapping[str, Upstream]) -> None:
     """Refuse a mix of streaming and other DataFrames, for which Spark has no union."""
-    streams = [name for name, frame in events.items() if frame.isStreaming]
+    streams = [name for name, frame in events.items() if frame.is_streaming]
     batches = [name for name in events if name not in streams]
     if streams and batches:
         raise InputError(
@@ -60,11 +89,8 @@ def _require_one_kind(events: Mapping[str, DataFrame]) -> None:
         )
 
 
-def _delay_ms(name: str, frame: DataFrame, column: str) -> int | None:
-    if not frame.isStreaming:
-        return None
-    nodes = _streaming_nodes(frame)
-    passed = [word for node, word in _STATE.items() if node in nodes]
+def _delay_ms(name: str, frame: Upstream, column: str) -> int | None:
+    passed = [word for node, word in _STATE.items() if node in frame.nodes]
     if passed:
         raise InputError(
             "E0825",
@@ -72,12 +98,12 @@ def _delay_ms(name: str, frame: DataFrame, column: str) -> int | None:
             "write its result to a table or a topic, and read this as a stream in a second query; "
             "a batch needs no detour",
         )
-    if column not in frame.columns:  # reported elsewhere
+    if not frame.is_streaming or column not in frame.schema.names:  # reported elsewhere
         return None
     delay = frame.schema[column].metadata.get(_DELAY_MS)
     if delay is not None:
         return int(delay)
-    if nodes.intersection(_WATERMARKS):
+    if frame.nodes.intersection(_WATERMARKS):
         raise InputError(
             "E0824",
             f"stream `{name}` has a watermark, but not on its event time `{column}`",
@@ -97,15 +123,11 @@ def require_delay(delay_ms: int, lateness_us: int) -> None:
         )
 
 
-def _streaming_nodes(frame: DataFrame) -> set[str]:
-    """Return the names of the nodes in a streaming DataFrame's plan; none if Spark Connect hides it."""
-    plan = getattr(frame, "_jdf", None)
-    names: set[str] = set()
-    waiting: list[Any] = [] if plan is None else [plan.queryExecution().analyzed()]
-    while waiting:
-        node = waiting.pop()
-        if node.isStreaming():
-            names.add(str(node.nodeName()))
-            children = node.children()
-            waiting += [children.apply(number) for number in range(children.size())]
-    return names
+def _streaming_nodes(frame: DataFrame) -> frozenset[str]:
+    """Return the names of the nodes in a streaming DataFrame's plan."""
+    asked: Any = frame
+    if hasattr(type(asked), "_explain_string"):  # Spark Connect
+        text = asked._explain_string(extended=True).partition("== Optimized Logical Plan ==")[0]
+    else:
+        text = asked._jdf.queryExecution().analyzed().toString()
+    return frozenset(_STREAMING_NODE.findall(text))

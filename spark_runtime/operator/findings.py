@@ -128,5 +128,5 @@ class Findings:
 
 def split(found: DataFrame) -> Findings:
     """Return the parts of a DataFrame of `detect_all`, or of one of its micro-batches in `foreachBatch`."""
-    parts = [found.where(found["kind"] == kind).select(f"{kind}.*") for kind in (MATCH, *COLUMNS)]
+    parts = [found.where(f"kind = '{kind}'").select(f"{kind}.*") for kind in (MATCH, *COLUMNS)]
     return Findings(*parts)

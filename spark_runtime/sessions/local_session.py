@@ -158,11 +158,19 @@ def session(
     Raises
     ------
     SetupError
-        Java or PySpark is missing or too old, or Spark's workers cannot run this package.
+        Java or PySpark is missing or too old, the process uses Spark Connect, or Spark's workers cannot run
+        this package.
     """
     check_pyspark()
     from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
 
+    if is_remote() or "SPARK_REMOTE" in os.environ:
+        raise SetupError(
+            "E0810",
+            "this process uses Spark Connect; a pipeline and `session` need Spark's Java in this process",
+            "call detect with the session that exists; or start cep run or spark-submit without SPARK_REMOTE",
+        )
     running = SparkSession.getActiveSession()
     started = running is None
     is_ours = running is None and "PYSPARK_GATEWAY_PORT" not in os.environ

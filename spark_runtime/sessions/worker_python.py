@@ -46,20 +46,21 @@ _choosing = threading.RLock()
 
 
 @contextmanager
-def workers_python(spark: SparkSession) -> Iterator[None]:
+def workers_python(spark: SparkSession, *, checks: bool = True) -> Iterator[None]:
     """Run the functions that Spark gets within this block in the Python that they need.
 
     PySpark starts the program that PYSPARK_PYTHON named when the session started, or `python3` from PATH,
     which may be another Python without our packages. Here, the current PYSPARK_PYTHON is used, then the
     setting `spark.pyspark.python`, which PySpark reads only in `spark-submit`. On a local master without
     either, it is the Python of this process, with its paths of packages. Other functions are not affected:
-    PySpark records the Python of each function separately. Raises SetupError: the workers, which are checked
-    once for each application, cannot run our functions.
+    PySpark records the Python of each function separately. `checks`: a job of one row may run. Raises
+    SetupError: the workers, which are checked once for each application, cannot run our functions.
     """
     from pyspark.sql import SparkSession as SessionOfThisProcess
 
     if not isinstance(spark, SessionOfThisProcess):  # Spark Connect: its server decides
-        _check_workers(spark, spark.session_id, "")
+        if checks:
+            _check_workers(spark, spark.session_id, "")
         yield
         return
     context: Any = spark.sparkContext
@@ -67,7 +68,8 @@ def workers_python(spark: SparkSession) -> Iterator[None]:
         before = context.pythonExec, context.environment
         try:
             context.pythonExec, context.environment = _python_of(context)
-            _check_workers(spark, f"{context.applicationId} {context.pythonExec}", context.pythonExec)
+            if checks:
+                _check_workers(spark, f"{context.applicationId} {context.pythonExec}", context.pythonExec)
             yield
         finally:
             context.pythonExec, context.environment = before

@@ -41,13 +41,16 @@ def without_ties(case: Case) -> Case:
 
 
 def _frame(session: SparkSession, stream: Stream, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    from spark_runtime.dataflow.schema import spark_schema
+
     table = pa.Table.from_pylist(list(rows), schema=event_table_schema(stream))
     for number, field in enumerate(stream.fields):
         if field.type is Type.TIMESTAMP:
             instants = table.column(field.name).cast(pa.timestamp("us", tz="UTC"))
             table = table.set_column(number, field.name, instants)
     columns = [f"CAST({field.name} AS {field.ddl}) AS {field.name}" for field in stream.fields]
-    return session.createDataFrame(table).selectExpr(*columns).repartition(3)
+    # Spark Connect needs the schema where there are no rows.
+    return session.createDataFrame(table, spark_schema(table.schema)).selectExpr(*columns).repartition(3)
 
 
 def without_tied_versions(drawn: TableCase) -> TableCase:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,7 @@ from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.compat.driver import to_arrow
+from tests.spark.connect_server import IS_REMOTE
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 START_US = int(START.timestamp()) * 1_000_000
@@ -221,14 +223,19 @@ def drain(matches: DataFrame, name: str, checkpoint: Path) -> list[dict[str, Any
     def keep(batch: DataFrame, _number: int) -> None:
         rows.extend(spark_rows(batch))
 
+    folder = str(checkpoint.with_name(f"{checkpoint.name}-{uuid4().hex}"))
+    # The server of Spark Connect would run `keep`, and its list would stay there.
+    written = matches.writeStream
     query = (
-        matches.writeStream.foreachBatch(keep)
+        (written.format("parquet").option("path", folder) if IS_REMOTE else written.foreachBatch(keep))
         .queryName(name)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
+    if IS_REMOTE:
+        return spark_rows(matches.sparkSession.read.schema(matches.schema).parquet(folder))
     return rows
 
 

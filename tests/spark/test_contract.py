@@ -38,7 +38,7 @@ def test_the_contract_was_tried_on_this_version_of_pyspark() -> None:
 
 def operator_output(frame: DataFrame, rules: str = RULES, n_groups: int = 2) -> DataFrame:
     programs = compiled(rules)
-    flow = Dataflow(programs, n_groups)
+    flow = Dataflow(programs, n_groups, is_batch=not frame.isStreaming)
     events = drop_unusable(typed_events(frame, STREAM), STREAM)
     return flow.output(flow.prepared({STREAM: events}))
 
@@ -118,7 +118,7 @@ def test_state_of_another_number_of_key_groups_is_refused(spark: SparkSession, t
 
 def test_workers_load_neither_the_compiler_nor_the_parser(spark: SparkSession, tmp_path: Path) -> None:
     frame = write_files(spark, tmp_path / "events", [event(1, 0, "s1", "c")], 1)
-    flow = Dataflow(compiled(RULES), 2)
+    flow = Dataflow(compiled(RULES), 2, is_batch=True)
     parcels = flow.prepared({STREAM: drop_unusable(typed_events(frame, STREAM), STREAM)})
     operate = flow.operator.batch
 

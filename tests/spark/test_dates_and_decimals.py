@@ -6,7 +6,7 @@ from decimal import Decimal
 from pyspark.sql import SparkSession
 
 from spark_runtime import detect
-from spark_runtime.dataflow.schema import stream_of_frame, typed_events
+from spark_runtime.dataflow.schema import stream_of_schema, typed_events
 
 
 def test_dates_are_midnights_and_decimals_the_nearest_doubles(spark: SparkSession) -> None:
@@ -16,7 +16,7 @@ def test_dates_are_midnights_and_decimals_the_nearest_doubles(spark: SparkSessio
         (datetime(2024, 1, 1, tzinfo=UTC), None, None),
     ]
     frame = spark.createDataFrame(rows, "ts timestamp, day date, price decimal(20,2)")
-    stream = stream_of_frame(frame, "orders", "ts")
+    stream = stream_of_schema(frame.schema, "orders", "ts")
     assert [field.ddl for field in stream.fields] == ["timestamp", "date", "decimal(20,2)"]
     found = [(row["day"], row["price"]) for row in typed_events(frame, stream).collect()]
     assert found == [(86_400_000_000, 12345678901234567.89), (-86_400_000_000, 0.1), (None, None)]

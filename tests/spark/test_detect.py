@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cep.errors import InputError, RuleError, StateError
@@ -215,12 +215,12 @@ def test_events_that_are_no_dataframe_are_refused_with_what_to_write(spark: Spar
         ),
         (
             frame.groupBy("id"),
-            "pyspark.sql.group.GroupedData",
+            f"{type(frame.groupBy('id')).__module__}.GroupedData",
             "leave groupBy out: the rules say PARTITION BY, and detect groups by it",
         ),
         (
             spark.readStream,
-            "pyspark.sql.streaming.readwriter.DataStreamReader",
+            f"{type(spark.readStream).__module__}.DataStreamReader",
             "give the DataFrame that readStream returns after load()",
         ),
         (
@@ -253,7 +253,7 @@ def test_arguments_of_a_wrong_type_and_arguments_that_would_count_for_nothing_ar
         (
             frame,
             {},
-            f"error[E0827]: rules is of type pyspark.sql.classic.dataframe.DataFrame\nhelp: give {rules}",
+            f"error[E0827]: rules is of type {type(frame).__module__}.DataFrame\nhelp: give {rules}",
         ),
         (
             RULES,
@@ -286,6 +286,44 @@ def test_arguments_of_a_wrong_type_and_arguments_that_would_count_for_nothing_ar
         with pytest.raises(InputError) as caught:
             detect(frame, given, **arguments)  # type: ignore[arg-type]
         assert str(caught.value) == expected
+
+
+def test_where_spark_answers_no_questions_the_answers_are_asked_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Declarative Pipelines raise this error; `tests/spark/declarative.py` runs one."""
+    frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
+
+    def no_answer(_: DataFrame) -> bool:
+        raise PySparkException("no analysis", "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION", {})
+
+    monkeypatch.setattr(type(frame), "isStreaming", property(no_answer))
+    fact = "error[E0837]: Spark answers no questions within a query function of a pipeline\n"
+    with pytest.raises(InputError) as caught:
+        detect(frame, compiled(RULES))
+    assert str(caught.value) == (
+        f"{fact}help: give events_schema and streaming=True or False, or call detect outside it"
+    )
+    detect(frame, compiled(RULES), events_schema=frame.schema, streaming=False)
+    (tmp_path / "streams.yaml").write_text(
+        "streams: {readings: {event_time: ts, schema: {ts: timestamp, room: bigint}}}\n"
+        "tables: {rooms: {key: [room], static: true, schema: {room: bigint, id: bigint}}}\n"
+    )
+    rule = "RULE r FROM readings JOIN rooms ON room PARTITION BY room PATTERN a DEFINE a AS rooms.id > 0"
+    tables = {"readings": frame, "rooms": frame}
+    with pytest.raises(InputError) as caught:
+        detect(tables, rule, streams=tmp_path / "streams.yaml", events_schema=frame.schema, streaming=False)
+    assert str(caught.value) == (
+        f"{fact}help: call detect outside it, as static tables and `messages` need it"
+    )
+
+
+def test_schemas_of_events_are_schemas(spark: SparkSession) -> None:
+    with pytest.raises(InputError) as caught:
+        detect(spark.range(1), compiled(RULES), events_schema="id long")  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "error[E0827]: events_schema is 'id long'\nhelp: give a StructType, or one for each stream"
+    )
 
 
 def test_problems_of_the_rules_are_all_reported(spark: SparkSession, tmp_path: Path) -> None:

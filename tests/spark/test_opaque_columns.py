@@ -10,7 +10,7 @@ from cep.compiler.compile import compile_sources
 from cep.errors import Source
 from cep.local.match_file import match_file
 from spark_runtime import detect
-from spark_runtime.dataflow.schema import stream_of_frame
+from spark_runtime.dataflow.schema import stream_of_schema
 from tests.spark.events import comparable, drain, spark_rows
 
 DDL = (
@@ -48,7 +48,7 @@ def _frame(spark: SparkSession) -> DataFrame:
 def test_a_batch_and_a_stream_report_what_a_local_run_does(spark: SparkSession, tmp_path: Path) -> None:
     frame = _frame(spark)
     frame.coalesce(1).write.parquet(str(tmp_path / "events"))
-    stream = stream_of_frame(frame, "events", "ts")
+    stream = stream_of_schema(frame.schema, "events", "ts")
     assert [field.ddl for field in stream.fields][-1].startswith("struct<id:bigint,at:timestamp,day:date,")
     programs = compile_sources([Source("rules", RULE)], {"events": stream}).rule_set
     expected = match_file(programs, tmp_path / "events").matches.to_pylist()

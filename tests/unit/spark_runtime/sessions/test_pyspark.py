@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cep.errors import SetupError
-from spark_runtime.sessions.local_session import OLDEST, check_pyspark
+from spark_runtime.sessions.local_session import OLDEST, check_pyspark, session
 from tests.e2e.versions import VERSIONS
 
 ROOT = Path(__file__).parents[4]
@@ -36,3 +36,14 @@ def test_what_is_installed_is_what_is_asked_for_and_tried() -> None:
     assert f"pyspark>={OLDEST[0]}.{OLDEST[1]},<4.4" in project["optional-dependencies"]["spark"]
     # With 4.3 all tests run.
     assert sorted(version.rpartition(".")[0] for version in VERSIONS) == ["3.5", "4.0", "4.1", "4.2"]
+
+
+def test_a_session_of_spark_connect_cannot_run_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    with pytest.raises(SetupError) as caught:
+        session()
+    assert str(caught.value) == (
+        "error[E0810]: this process uses Spark Connect; a pipeline and `session` need Spark's Java in this "
+        "process\nhelp: call detect with the session that exists; or start cep run or spark-submit without "
+        "SPARK_REMOTE"
+    )
