@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from cep.engine.state.open_runs import RunsOfRule
     from spark_runtime.pipeline.stored_state import StoredGroup
 
@@ -43,13 +45,15 @@ def state() -> None:
 @_format_option
 def list_state(checkpoint: str, output_format: str) -> None:
     """Show the open runs of each rule, and the size of each key group."""
+    import numpy as np
+
     groups: list[Row] = []
     counts: dict[str, tuple[int, int]] = {}
     oldest: dict[str, tuple[int, int]] = {}
     for group in _groups(checkpoint):
         groups.append(_size(group))
         for found, _, watermark_us in _runs(group):
-            name, n_keys = found.rule.name, len(set(found.slots.tolist()))
+            name, n_keys = found.rule.name, len(np.unique(found.slots))
             n_runs, n_keys_before = counts.get(name, (0, 0))
             counts[name] = n_runs + len(found.rows), n_keys_before + n_keys
             if n_keys:
@@ -68,16 +72,17 @@ def list_state(checkpoint: str, output_format: str) -> None:
 @_format_option
 def top(checkpoint: str, limit: int, output_format: str) -> None:
     """Show the keys with the most open runs."""
+    import numpy as np
+
     found: list[Row] = []
     for group in _groups(checkpoint):
         for runs, keys, _ in _runs(group):
-            counts: dict[int, int] = {}
-            for slot in runs.slots.tolist():
-                counts[slot] = counts.get(slot, 0) + 1
-            heaviest = sorted(counts.items(), key=lambda item: -item[1])[:limit]
+            slots, n_runs = np.unique(runs.slots, return_counts=True)
+            heaviest = np.argsort(-n_runs, kind="stable")[:limit]
+            of_heaviest = keys.take(slots[heaviest]).to_pylist()
             found += [
-                {"rule": runs.rule.name, "key": keys[slot], "open_runs": n, "group": group.group}
-                for slot, n in heaviest
+                {"rule": runs.rule.name, "key": key, "open_runs": n, "group": group.group}
+                for key, n in zip(of_heaviest, n_runs[heaviest].tolist(), strict=True)
             ]
     _show(sorted(found, key=lambda row: -row["open_runs"])[:limit], output_format)
 
@@ -97,7 +102,7 @@ def show(checkpoint: str, key: str, output_format: str) -> None:
 def _runs_of_key(checkpoint: str, key: str) -> Iterator[Row]:
     for group in _groups(checkpoint):
         for runs, keys, watermark_us in _runs(group):
-            wanted = {number for number, values in enumerate(keys) if _text(values) == key}
+            wanted = {number for number, values in enumerate(keys.to_pylist()) if _text(values) == key}
             for run, slot in enumerate(runs.slots.tolist()):
                 if slot in wanted:
                     yield {
@@ -117,13 +122,19 @@ def _text(key: Row) -> str:
 
 
 def _groups(checkpoint: str) -> Iterator[StoredGroup]:
+    from spark_runtime.sessions.local_session import check_pyspark, session
+
+    check_pyspark()
+    from spark_runtime.pipeline.failures import as_cep_error
     from spark_runtime.pipeline.stored_state import stored_groups
-    from spark_runtime.sessions.local_session import session
 
-    yield from stored_groups(session(is_short=True), checkpoint)
+    try:
+        yield from stored_groups(session(is_short=True), checkpoint)
+    except Exception as error:
+        raise as_cep_error(error) from error
 
 
-def _runs(group: StoredGroup) -> Iterator[tuple[RunsOfRule, list[Row], int]]:
+def _runs(group: StoredGroup) -> Iterator[tuple[RunsOfRule, pa.Table, int]]:
     """Yield the open runs of the rules of a key group, their keys by slot, and the time reached."""
     from cep.engine.state.open_runs import keys_of, runs_of_rules
 

@@ -140,7 +140,8 @@ def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, Stor
     Raises StateError: it has no micro-batches (E0705), it is damaged (E0702), or of another version (E0706).
     """
     text = files.read("pipeline.json")
-    rules = None if text is None else _rules_before(files, path, has_begun=bool(files.names("query/commits")))
+    has_begun = any(map(str.isdigit, files.names("query/commits")))
+    rules = _rules_before(files, path, has_begun=True) if text is not None and has_begun else None
     if text is None or rules is None:
         raise StateError(
             "E0705",

@@ -14,9 +14,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
 from cep.engine.state.open_runs import runs_of_rules
+from cep.errors import StateError
 from cep.local.match_file import match_file
 from spark_runtime import detect
+from spark_runtime.operator import operator
+from spark_runtime.pipeline.checkpoint import read_checkpoint
 from spark_runtime.pipeline.stored_state import stored_groups
+from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.forced_state import force_files, force_nothing
 from tests.spark.events import RULES, comparable, compiled, stream_of_files
 from tests.spark.test_pipeline import keyed_events, quiet_run, read, write_json, write_pipeline
@@ -81,6 +85,24 @@ def test_a_stream_with_its_state_in_files_goes_on_after_restarts_and_after_its_o
 
 
 RULE = "RULE r FROM events PARTITION BY k PATTERN a -> b WITHIN 1 DAY DEFINE a AS n > 0, b AS n = 0"
+
+
+def test_the_state_of_a_checkpoint_without_a_finished_micro_batch_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.json").write_text("{}")
+    (tmp_path / "rules.json").write_text("{}")
+    with pytest.raises(StateError, match=r"E0705.*is not the checkpoint of a pipeline that has finished"):
+        read_checkpoint(LocalFiles(str(tmp_path)), str(tmp_path))
+
+
+def test_a_worker_warns_once_of_large_state(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "_warned", [])
+    for n_bytes in (20 << 20, 30 << 20):
+        operator._warn_once(n_bytes)
+    assert capsys.readouterr().err.count("the state of a key group has 20 MB") == 1
+    operator._warn_once(40 << 20)
+    assert capsys.readouterr().err == ""
 
 
 def test_detect_keeps_state_in_a_folder_of_each_query(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from cep.arrays import I64
 from cep.engine.kernels import layout as at
@@ -90,9 +91,8 @@ def _runs_of(rule: RuleProgram, section: RuleSection, strings: StringPool) -> Ru
     return RunsOfRule(rule, slots, started_us, until_us, rows, strings)
 
 
-def keys_of(program: Program, sections: StateSections) -> list[dict[str, object]]:
-    """Return the keys that have state, by slot: the columns of PARTITION BY and their values."""
+def keys_of(program: Program, sections: StateSections) -> pa.Table:
+    """Return the keys that have state, by slot: the columns of PARTITION BY."""
     if sections.shared.keys is None:
-        return []
-    keys = sections.shared.keys.select(program.key_columns).rename_columns(program.key)
-    return list(keys.to_pylist())
+        return pa.table({name: [] for name in program.key})
+    return sections.shared.keys.select(program.key_columns).rename_columns(program.key)

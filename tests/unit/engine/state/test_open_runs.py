@@ -19,7 +19,7 @@ def stored(pattern: str, clauses: str, *rows: tuple[object, ...], measures: str 
     sections = decode(matcher.snapshot())
     (found,) = runs_of_rules(compiled, sections)
     assert len(found.rows) == matcher.n_open_runs
-    assert [values["k"] for values in keys_of(compiled, sections)] == ["k", "l"]
+    assert keys_of(compiled, sections).to_pydict() == {"k": ["k", "l"]}
     return found
 
 
