@@ -76,7 +76,7 @@ newest-numba: $(SET_UP)  ## run the tests of cep/jit with the newest numba, whic
 lowest: $(SET_UP)  ## try the lowest versions of packages that pyproject.toml allows: tests/unit, some of Spark
 	$(BIN)/python -m tests.e2e.environments lowest
 
-pythons: $(SET_UP)  ## run tests/unit with the other supported Pythons that this machine has
+pythons: $(SET_UP)  ## the same with the other supported Pythons that this machine has
 	$(BIN)/python -m tests.e2e.environments pythons
 
 fuzz: warm  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"

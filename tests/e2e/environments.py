@@ -1,7 +1,7 @@
 """``python -m tests.e2e.environments lowest`` or ``pythons``: tries other environments that are supported.
 
 `lowest` installs the lowest versions that pyproject.toml allows and runs the tests of units and some of
-Spark. `pythons` runs the tests of units with each other supported Python that this machine has. Each
+Spark. `pythons` does so with each other supported Python that this machine has. Each
 environment is a folder in .venv, with compiled kernels of its own. It is created again when pyproject.toml or
 the lock has changed. A line says what each one did:
 
@@ -102,6 +102,12 @@ def tried(what: str, python: Path, tests: tuple[str, ...]) -> bool:
     return done.returncode == 0
 
 
+def tried_all(what: str, python: Path) -> bool:
+    """Run the tests of units and some of Spark in an environment; return whether all passed."""
+    units = tried(what, python, NO_SPARK)
+    return tried(f"{what}, Spark", python, (*OPTIONS, *TESTS)) and units
+
+
 @click.group()
 def main() -> None:
     """Try other environments that the package promises to run in."""
@@ -111,9 +117,7 @@ def main() -> None:
 def lowest() -> None:
     """Try the lowest versions of packages that pyproject.toml allows."""
     python = environment("lowest", sys.executable, PROJECT, install=install_lowest)
-    units = tried("lowest versions", python, NO_SPARK)
-    spark = tried("lowest versions, Spark", python, (*OPTIONS, *TESTS))
-    sys.exit(not (units and spark))
+    sys.exit(not tried_all("lowest versions", python))
 
 
 @main.command()
@@ -128,7 +132,7 @@ def pythons() -> None:
             continue
         python = environment(f"python{version}", of, PROJECT, LOCK, install=install_locked)
         asked = subprocess.run([str(python), "--version"], capture_output=True, text=True, check=True)
-        outcomes.append(tried(asked.stdout.strip(), python, NO_SPARK))
+        outcomes.append(tried_all(asked.stdout.strip(), python))
     sys.exit(not all(outcomes))
 
 

@@ -1,7 +1,7 @@
 """``python -m tests.e2e.versions``: tries the older versions of PySpark that are supported, in a short form.
 
 After the tests, one checkpoint of `detect` and one of `cep run` are carried from the oldest version through
-all to the newest (`carried_on`).
+all to the newest (`carried_on`). ``--whole`` runs all tests of `tests/spark` instead of the short form.
 
 Each version is installed into a folder of its own in .venv, once, and comes before the PySpark of .venv. All
 other packages and the compiled kernels are those of .venv. A line says what each version did:
@@ -54,6 +54,8 @@ TESTS = (
 )
 """`detect` in a batch and a stream, state that continues, `cep run` with the fraud scenario, `compat`."""
 
+WHOLE = ("-n", "2", "--dist", "loadfile", "tests/spark")
+
 
 def install(version: str) -> Path:
     """Return the folder with a version of PySpark; it is made if it is missing."""
@@ -80,10 +82,10 @@ def environment_of(version: str) -> dict[str, str]:
     return environment
 
 
-def tried(version: str) -> bool:
-    """Run the tests with a version of PySpark, print what came of it, and return whether all passed."""
+def tried(version: str, tests: tuple[str, ...]) -> bool:
+    """Run tests with a version of PySpark, print what came of it, and return whether all passed."""
     environment = environment_of(version)
-    command = [sys.executable, "-m", "pytest", "-q", *OPTIONS, *TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", *OPTIONS, *tests]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
     if done.returncode:
@@ -119,12 +121,13 @@ def carried_on() -> bool:
     "--version",
     "versions",
     multiple=True,
-    type=click.Choice(list(VERSIONS)),
-    help="By default all, with checkpoints.",
+    type=click.Choice([*VERSIONS, __version__]),
+    help="By default the older ones, with checkpoints.",
 )
-def main(versions: tuple[str, ...]) -> None:
+@click.option("--whole", is_flag=True, help="All tests of Spark, which take a quarter of an hour.")
+def main(versions: tuple[str, ...], whole: bool) -> None:
     """Try older versions of PySpark."""
-    outcomes = [tried(version) for version in versions or VERSIONS]
+    outcomes = [tried(version, WHOLE if whole else TESTS) for version in versions or VERSIONS]
     sys.exit(not (all(outcomes) and (bool(versions) or carried_on())))
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _FUNCTION = "the function of foreachBatch runs in the server, see connect.py"
 _PLAN = "it reads a plan of Spark, in Java"
 _PIPELINE = "a pipeline needs a driver of its own"
+_SESSION = "it starts a session with Java in a process of its own"
 
 NOT_REMOTE = {
     "test_detect_gives_what_corrects_matches": _FUNCTION,
@@ -20,18 +21,27 @@ NOT_REMOTE = {
     "test_the_plan_reads_the_source_once_and_shuffles_once": _PLAN,
     "test_a_stream_that_is_killed_goes_on_with_each_match_once": _PIPELINE,
     "test_a_micro_batch_that_is_killed_is_repeated_with_the_static_table_that_it_had": _PIPELINE,
+    "test_ctrl_c_stops_a_stream_and_prints_the_summary": _PIPELINE,
+    "test_a_pipeline_reads_a_format_and_writes_a_sink_of_a_plug_in": _PIPELINE,
+    "test_a_stream_reads_a_source_of_a_plug_in_partition_by_partition": _PIPELINE,
+    "test_events_come_as_parcels_of_the_rules": "it reads the source of a pipeline",
+    "test_runner_contract.py": _PIPELINE,
+    "test_own_session.py": _SESSION,
+    "test_session.py": _SESSION,
+    "test_a_folder_that_only_spark_reaches_tells_numbers": "it writes by Java's file systems",
     "test_the_manager_of_files_of_checkpoints_exists": "it asks Java for a class",
     "test_java_forgets_the_state_of_streams_at_once": "it asks Java for its state stores",
     "test_a_listener_tells_where_the_watermark_is": "it waits for the listeners in Java",
 }
-"""Name of a test -> why it does not run with Spark Connect."""
+"""Name of a test, or of a file of tests -> why it does not run with Spark Connect."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/spark/" in item.path.as_posix():
             item.add_marker(pytest.mark.spark)
-            why = NOT_REMOTE.get(getattr(item, "originalname", item.name))
+            names = (getattr(item, "originalname", item.name), item.path.name)
+            why = next(filter(None, map(NOT_REMOTE.get, names)), None)
             if IS_REMOTE and why:
                 item.add_marker(pytest.mark.skip(reason=why))
 

@@ -68,7 +68,7 @@ def test_times_after_the_last_year_are_none_in_the_form_for_older_versions(spark
 
 def test_an_exception_has_its_condition(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as raised:
-        spark.table("there_is_no_such_table")
+        spark.table("there_is_no_such_table").collect()  # Spark Connect asks its server only now
     assert condition_of(raised.value) == "TABLE_OR_VIEW_NOT_FOUND"
 
 
