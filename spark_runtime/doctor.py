@@ -21,6 +21,7 @@ from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.local_session import check_pyspark
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.protocol import DemandingSource, Source
+from spark_runtime.state.restored import FOLDER as RESTORED
 from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.tables.static import StaticFile
 
@@ -81,9 +82,10 @@ def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
 
 
 def _has_begun(pipeline: Pipeline) -> bool:
-    """Return whether the checkpoint, on a disk of this machine, contains a completed micro-batch."""
+    """Return whether the checkpoint, on a disk of this machine, contains what a stream has reached."""
     commits = Path(pipeline.checkpoint) / "query" / "commits"
-    return any(file.name.isdigit() for file in commits.glob("*"))
+    is_restored = (Path(pipeline.checkpoint) / RESTORED).is_dir()
+    return is_restored or any(file.name.isdigit() for file in commits.glob("*"))
 
 
 def _check_table(file: StaticFile) -> str:

@@ -17,6 +17,7 @@ from cep.commands.match import match
 from cep.commands.package import package
 from cep.commands.rules import rules
 from cep.commands.run import run
+from cep.commands.savepoint import restore, savepoint
 from cep.commands.spool.verbs import spool
 from cep.commands.state import state
 from cep.commands.warm import warm
@@ -34,5 +35,19 @@ def main(debug: bool) -> None:
     """Event pattern rules: check them, run them over files, run them on Spark."""
 
 
-for verb in (check, match, explain, run, package, doctor, spool, state, rules, warm, completion):
+for verb in (
+    check,
+    match,
+    explain,
+    run,
+    package,
+    doctor,
+    spool,
+    state,
+    savepoint,
+    restore,
+    rules,
+    warm,
+    completion,
+):
     main.add_command(verb)

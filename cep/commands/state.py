@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cep.engine.state.open_runs import RunsOfRule
-    from spark_runtime.pipeline.stored_state import StoredGroup
+    from spark_runtime.state.contents import StoredGroup
 
 Row = dict[str, Any]
 
@@ -34,9 +34,10 @@ _checkpoint = click.argument("checkpoint")
 
 @click.group()
 def state() -> None:
-    """Show the state in the CHECKPOINT folder of a pipeline, which may be running.
+    """Show the state in the CHECKPOINT folder of a pipeline, which may be running, or in a savepoint.
 
-    It is the state after the last finished micro-batch. Spark reads it, so this needs what `cep run` needs.
+    It is the state after the last finished micro-batch. Spark reads that of a checkpoint, so this needs what
+    `cep run` needs. A savepoint is read without Spark.
     """
 
 
@@ -122,6 +123,11 @@ def _text(key: Row) -> str:
 
 
 def _groups(checkpoint: str) -> Iterator[StoredGroup]:
+    from spark_runtime.pipeline.savepoint import is_savepoint, opened
+
+    if is_savepoint(checkpoint):
+        yield from opened(checkpoint).stored_groups()
+        return
     from spark_runtime.sessions.local_session import check_pyspark, session
 
     check_pyspark()

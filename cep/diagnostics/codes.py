@@ -253,8 +253,11 @@ STATE: dict[str, str] = {
     "E0711": "two runs on one checkpoint",
     "E0712": "a static table whose rows cannot be used",
     "E0713": "a checkpoint without what a static table held",
+    "E0714": "a folder that is no savepoint, or a damaged one",
+    "E0715": "a source whose position a savepoint cannot contain",
+    "E0716": "a folder to which no savepoint or checkpoint can be written",
 }
-"""E07. State: snapshots and checkpoints."""
+"""E07. State: snapshots, checkpoints and savepoints."""
 
 SPARK: dict[str, str] = {
     "E0801": "PySpark is missing or too old",

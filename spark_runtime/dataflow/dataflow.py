@@ -29,6 +29,7 @@ from spark_runtime.operator.findings import COLUMNS, Unpacker, match_column
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.state.pointer import Kept
+from spark_runtime.state.restored import Restored
 from spark_runtime.tables.content import Content
 from spark_runtime.wire.key_groups import labels
 from spark_runtime.wire.output import (
@@ -69,6 +70,8 @@ class Dataflow:
         The contents of static tables, unless each micro-batch names them.
     kept
         Where large state of a stream is kept; None: in Spark's state store.
+    restored
+        The state with which the first micro-batch of a restored checkpoint begins.
     """
 
     rules: RuleSet
@@ -79,6 +82,7 @@ class Dataflow:
     is_batch: bool = False
     tables: Mapping[str, Content] = field(default_factory=dict)
     kept: Kept | None = None
+    restored: Restored | None = None
 
     @cached_property
     def labels(self) -> tuple[int, ...]:
@@ -96,6 +100,7 @@ class Dataflow:
             tables=self.tables,
             first_group=self.labels[0],
             kept=self.kept,
+            restored=self.restored,
         )
 
     @property

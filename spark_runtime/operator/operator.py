@@ -26,7 +26,8 @@ from spark_runtime.operator.owner import owners_of
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.state.files import StateFiles, Stored
 from spark_runtime.state.pointer import Kept, Task, is_pointer
-from spark_runtime.state.snapshots import decode_state, encode_state
+from spark_runtime.state.restored import Restored
+from spark_runtime.state.snapshots import Tables, decode_state, encode_state, joined_state
 from spark_runtime.tables.content import Content, tables_of, told_to_task
 from spark_runtime.wire.loaded import freeze_loaded
 from spark_runtime.wire.output import KIND, LATE, MATCHES_COLUMN, OUTPUT_SCHEMA, TEXT, carried_schema
@@ -67,6 +68,8 @@ class KeyGroups:
         The label of the key group that counts the input that all key groups get.
     kept
         Where large state is kept; None: in Spark's state store, as all state of a batch is in memory.
+    restored
+        The state with which the first micro-batch of a restored checkpoint begins.
     """
 
     rules: RuleSet
@@ -76,6 +79,7 @@ class KeyGroups:
     tables: Mapping[str, Content] = field(default_factory=dict)
     first_group: int = 0
     kept: Kept | None = None
+    restored: Restored | None = None
 
     def __call__(
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
@@ -114,9 +118,17 @@ class KeyGroups:
     ) -> tuple[Results, bytes]:
         """Return the results of a call of a group whose state is in Spark's store, and the new value."""
         tables = tables_of(self.rules.programs, self.tables, told_to_task())
+        before: list[Results] = []
+        if value is None and self.restored is not None:
+            value = self._restored(self.restored.parts(moment.group), moment, tables, before)
         matchers = None if value is None else decode_state(value, self.rules, self.n_groups, tables)
         chain = Chain(self.rules, matchers, tables=tables)
         results = self.results(chain, moment, parcels)
+        for earlier in before:
+            results.counts += earlier.counts
+            for table in earlier.found.matches:
+                results.found.matches.append(table)
+            earlier.found.matches.close()
         snapshot = encode_state(chain.matchers, self.n_groups)
         if self.kept is None or len(snapshot) <= self.kept.inline_bytes:
             stored = Stored.of(snapshot, None)
@@ -127,6 +139,26 @@ class KeyGroups:
         if len(stored.value) > _LARGE_BYTES:
             _warn_once(len(stored.value))
         return results, stored.value
+
+    def _restored(
+        self, parts: Sequence[bytes], moment: Moment, tables: Tables, before: list[Results]
+    ) -> bytes | None:
+        """Return the state in one or more parts; None: there are none.
+
+        Parts have the same event time before they are joined. What they report on the way is added to
+        `before`.
+        """
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        chains = [Chain(self.rules, decode_state(part, self.rules, self.n_groups, tables), tables=tables)
+                  for part in parts]  # fmt: skip
+        reached_us = max(chain.watermark_us for chain in chains)
+        cap_us = reached_us if moment.cap_us is None else max(reached_us, moment.cap_us)
+        for chain in chains:
+            call = Call(chain, gets_whole=False, is_first=False)
+            call.advance(None, cap_us, moment.clock_us)
+            before.append(call.results())
+        return joined_state([chain.matchers for chain in chains], self.n_groups)
 
     def _kept_in_task(self) -> Kept:
         if self.kept is None:

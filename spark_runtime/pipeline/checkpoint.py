@@ -6,6 +6,7 @@
     <checkpoint>/done.json           progress after the last micro-batches
     <checkpoint>/delivered.json      which sinks contain a micro-batch (`delivering`)
     <checkpoint>/files/<stream>.log  files of a folder that were read (`file_log`)
+    <checkpoint>/restored/           the state that a savepoint contained, until Spark has it (`restoring`)
     <checkpoint>/query               Spark's checkpoint of the query
     <checkpoint>/lock                held by the run that uses it (`lock`)
     <checkpoint>/lease/              the same on remote storage (`lease`)
@@ -19,7 +20,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -31,6 +32,7 @@ from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.partitions import Partition
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.waiting import Waiting
+from spark_runtime.pipeline.portable import with_paths
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
@@ -40,7 +42,10 @@ _FORMAT = 4
 """Earlier versions: 1 had other key groups; in 2 Spark knew the sources by number; 3 had undivided state
 and one watermark for all sources."""
 
-_RULES = "rules.json"
+RULES, PIPELINE, DONE = "rules.json", "pipeline.json", "done.json"
+
+_ORIGIN = "restored"
+"""What a restored checkpoint says of its savepoint, in `PIPELINE`."""
 
 NOTES = "delivered.json"
 """Which sinks contain the last micro-batch, for sinks that do not know it (`delivering`)."""
@@ -63,13 +68,32 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The savepoint from which a checkpoint was made.
+
+    Parameters
+    ----------
+    run, batch
+        The stream that was saved, as sinks know it, and its last micro-batch in the savepoint. The name is
+        empty if sinks need not be asked for it.
+    groups
+        The labels of the key groups that have state.
+    """
+
+    run: str
+    batch: int
+    groups: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """An opened checkpoint directory."""
+    """An opened checkpoint directory. `origin`: of a restored one."""
 
     path: str
     run_id: str  # names the directories that sinks write; the same after a restart
     n_groups: int
     files: CheckpointFiles
+    origin: Origin | None = None
 
     @property
     def query_path(self) -> str:
@@ -98,10 +122,12 @@ def open_checkpoint(
     has_begun = any(map(str.isdigit, files.names("query/commits"))) or any(
         name.isdigit() and int(name) > 0 for name in files.names("query/offsets")
     )
-    text = files.read("pipeline.json")
+    text = files.read(PIPELINE)
     if text is None and has_begun:
-        raise _damaged(f"{path}/pipeline.json", "the file is missing, but the query has micro-batches")
+        raise _damaged(f"{path}/{PIPELINE}", "the file is missing, but the query has micro-batches")
     found = None if text is None else _known(text, path)
+    if found is not None and _ORIGIN in found:
+        has_begun, found = True, _placed(files, found, given)
     before = _rules_before(files, path, has_begun=has_begun)
     if found is None or before is None or not has_begun:
         # Nothing was reported yet: what a run that failed or had other rules left behind does not matter.
@@ -114,24 +140,24 @@ def open_checkpoint(
                 files.remove(part)
         run = new_name() if found is None else found["run"]
         found = {"format": _FORMAT, "sources": given, "run": run, "key_groups": n_groups}
-        files.write(_RULES, rules.to_json())
-        files.write("pipeline.json", json.dumps(found))
-        return Checkpoint(path, str(run), n_groups, files)
+        files.write(RULES, rules.to_json())
+        files.write(PIPELINE, json.dumps(found))
+        return _checkpoint(path, found, files)
     if before.fingerprints != rules.fingerprints:
         raise StateError(
             "E0701",
             f"the checkpoint `{path}` was written by other rules: "
             f"{differences(before.programs, rules.programs)}",
             "give the changed rules a checkpoint directory of their own, where matching starts afresh; "
-            f"or go on with the rules as they were, whose texts are in {_RULES} there",
+            f"or go on with the rules as they were, whose texts are in {RULES} there",
         )
     if found["sources"] != given:
         if not accepts_source_change:
             raise _other_source(path, found["sources"], sources)
-        files.write("pipeline.json", json.dumps({**found, "sources": given}))
+        files.write(PIPELINE, json.dumps({**found, "sources": given}))
     if before != rules:  # in ways that do not affect stored state
-        files.write(_RULES, rules.to_json())
-    return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files)
+        files.write(RULES, rules.to_json())
+    return _checkpoint(path, found, files)
 
 
 def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, StoredRules]:
@@ -139,7 +165,7 @@ def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, Stor
 
     Raises StateError: it has no micro-batches (E0705), it is damaged (E0702), or of another version (E0706).
     """
-    text = files.read("pipeline.json")
+    text = files.read(PIPELINE)
     has_begun = any(map(str.isdigit, files.names("query/commits")))
     rules = _rules_before(files, path, has_begun=True) if text is not None and has_begun else None
     if text is None or rules is None:
@@ -148,15 +174,65 @@ def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, Stor
             f"`{path}` is not the checkpoint of a pipeline that has finished a micro-batch",
             "give the folder that `checkpoint` in the pipeline file names",
         )
-    found = _known(text, path)
-    return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files), rules
+    return _checkpoint(path, _known(text, path), files), rules
+
+
+def _checkpoint(path: str, found: Mapping[str, Any], files: CheckpointFiles) -> Checkpoint:
+    origin = None
+    if _ORIGIN in found:
+        of = found[_ORIGIN]
+        origin = Origin(str(of["run"]), int(of["micro_batch"]), frozenset(of["groups"]))
+    return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files, origin)
+
+
+def pipeline_json(sources: Mapping[str, SourceIdentity], run: str, n_groups: int, origin: Origin) -> str:
+    """Return the file that a restored checkpoint has. A source whose place is empty may be anywhere."""
+    found = {
+        "format": _FORMAT,
+        "sources": {name: [source.file_format, source.place] for name, source in sorted(sources.items())},
+        "run": run,
+        "key_groups": n_groups,
+        _ORIGIN: {"run": origin.run, "micro_batch": origin.batch, "groups": sorted(origin.groups)},
+    }
+    return json.dumps(found)
+
+
+def source_identities(checkpoint: Checkpoint) -> dict[str, SourceIdentity]:
+    """Return the source of each stream."""
+    found = _known(checkpoint.files.read(PIPELINE) or "", checkpoint.path)
+    return {str(name): SourceIdentity(*map(str, source)) for name, source in found["sources"].items()}
+
+
+def _placed(
+    files: CheckpointFiles, found: dict[str, Any], given: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Return the description of a restored checkpoint, with the places of its sources once they are known."""
+    places = {
+        name: given[name][1]
+        for name, (kind, place) in found["sources"].items()
+        if not place and name in given and given[name][0] == kind and given[name][1]
+    }
+    if not places:
+        return found
+    done = json.loads(files.read(DONE) or "{}")
+    done = {
+        number: [json.dumps(with_paths(json.loads(reached), places)), *with_paths(more, places)]
+        for number, (reached, *more) in done.items()
+    }
+    files.write(DONE, json.dumps(done))
+    sources = {name: [kind, places.get(name, place)] for name, (kind, place) in found["sources"].items()}
+    found = {**found, "sources": sources}
+    files.write(PIPELINE, json.dumps(found))
+    return found
 
 
 def renamed(checkpoint: Checkpoint, name: str) -> Checkpoint:
     """Return a checkpoint under a name for which no sink contains rows."""
-    found = {**_known(checkpoint.files.read("pipeline.json") or "", checkpoint.path), "run": name}
-    checkpoint.files.write("pipeline.json", json.dumps(found))
-    return replace(checkpoint, run_id=name)
+    found = {**_known(checkpoint.files.read(PIPELINE) or "", checkpoint.path), "run": name}
+    if _ORIGIN in found:
+        found[_ORIGIN]["run"] = ""
+    checkpoint.files.write(PIPELINE, json.dumps(found))
+    return _checkpoint(checkpoint.path, found, checkpoint.files)
 
 
 def new_name() -> str:
@@ -176,7 +252,7 @@ def _known(text: str, path: str) -> dict[str, Any]:
 
 def _rules_before(files: CheckpointFiles, path: str, *, has_begun: bool) -> StoredRules | None:
     """Return the rules that wrote the checkpoint; None if they are not recorded and nothing was computed."""
-    text = files.read(_RULES)
+    text = files.read(RULES)
     found = None if text is None else _json(text)
     if isinstance(found, dict) and found.get("format") == RULES_FORMAT:
         try:
@@ -186,10 +262,10 @@ def _rules_before(files: CheckpointFiles, path: str, *, has_begun: bool) -> Stor
     if not has_begun:
         return None
     if isinstance(found, dict) and isinstance(found.get("format"), int):
-        has = f"has format {found['format']} in {_RULES}"
+        has = f"has format {found['format']} in {RULES}"
         raise _other_version(path, f"{has}, this version reads {RULES_FORMAT}")
     fact = "the file is missing, but the query has micro-batches" if text is None else "the file is damaged"
-    raise _damaged(f"{path}/{_RULES}", fact)
+    raise _damaged(f"{path}/{RULES}", fact)
 
 
 def _other_version(path: str, fact: str) -> StateError:
@@ -248,12 +324,12 @@ def check_query_log(checkpoint: Checkpoint) -> None:
 def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     """Return the progress after the last micro-batch that will not be repeated."""
     last = _last_done(checkpoint)
-    if last < 0:
+    if last < 0 and checkpoint.origin is None:
         return Done(last, Reached(is_live=is_live), {}, ended=False)
-    found = _json(checkpoint.files.read("done.json") or "")
-    if not isinstance(found, dict) or str(last) not in found:
-        raise _damaged(f"{checkpoint.path}/done.json", f"it does not say what micro-batch {last} reached")
-    reached, offsets, ended, parts, *more = found[str(last)]  # earlier versions wrote only these four
+    found = recorded(checkpoint, last)
+    if found is None:
+        raise _damaged(f"{checkpoint.path}/{DONE}", f"it does not say what micro-batch {last} reached")
+    reached, offsets, ended, parts, *more = found  # earlier versions wrote only these four
     told = Reached.of_json(reached)
     watermark_us = END_OF_TIME_US if ended else told.watermark_us
     partitions = {name: Partition(*part) for name, part in parts.items()}
@@ -263,15 +339,30 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     return Done(last, now, offsets, ended, partitions, waiting, waits)
 
 
+def recorded(checkpoint: Checkpoint, batch: int) -> list[Any] | None:
+    """Return what `write_done` recorded of a micro-batch; None: nothing, or no longer.
+
+    Of a restored checkpoint, -1 is the micro-batch of the savepoint.
+    """
+    found = _json(checkpoint.files.read(DONE) or "")
+    entry = found.get(str(batch)) if isinstance(found, dict) else None
+    return entry if isinstance(entry, list) else None
+
+
+def last_committed(checkpoint: Checkpoint) -> int:
+    """Return the last micro-batch that Spark has finished; -1: there is none."""
+    return max(_batches(checkpoint, "commits"), default=-1)
+
+
 def write_done(checkpoint: Checkpoint, done: Done) -> None:
     """Record the progress after a micro-batch whose output is written."""
-    found = _json(checkpoint.files.read("done.json") or "{}")
+    found = _json(checkpoint.files.read(DONE) or "{}")
     kept = found if isinstance(found, dict) else {}
     kept = {name: value for name, value in kept.items() if _is_kept(int(name), done.batch)}
     parts = {name: astuple(part) for name, part in done.partitions.items()}
     more = [done.waiting.to_json(), *([] if done.waits is None else [astuple(done.waits)])]
     kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts, *more]
-    checkpoint.files.write("done.json", json.dumps(kept))
+    checkpoint.files.write(DONE, json.dumps(kept))
 
 
 def planned(checkpoint: Checkpoint, batch: int) -> Plan | None:

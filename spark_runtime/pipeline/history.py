@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cep.errors import StateError
-from spark_runtime.pipeline.checkpoint import Checkpoint, new_name, planned, renamed
+from spark_runtime.pipeline.checkpoint import Checkpoint, Origin, new_name, planned, renamed
 from spark_runtime.pipeline.delivering import NamedSink
 from spark_runtime.sinks.protocol import Mark, RevocableSink
 
@@ -39,6 +39,15 @@ class History:
 
     def require(self) -> None:
         """Raise StateError (E0849) if a sink contains a micro-batch that the checkpoint does not know."""
+        after = self._after_savepoint()
+        if after is not None:
+            number, has = after.batch, "; ".join(map(_said, self._marks_after(after)))
+            raise StateError(
+                "E0849",
+                f"the savepoint from which `{self.checkpoint.path}` was restored is not the latest state of "
+                f"its stream: it is of micro-batch {number}, {has}",
+                _HELP.format(number=number + 1),
+            )
         unknown = self._unknown()
         if not unknown:
             return
@@ -58,19 +67,36 @@ class History:
 
         `say` is called with a message about each sink.
         """
-        if not self._unknown():
+        after = self._after_savepoint()
+        if after is None and not self._unknown():
             return self.checkpoint
-        run, begin, by = self.checkpoint.run_id, self.done + 1, new_name()
+        run, done, by = self.checkpoint.run_id, self.done, new_name()
+        if after is not None:
+            run, done = after.run, after.batch
+        begin = done + 1
         for sink in (item.sink for item in self.sinks):
             mark = sink.last(run)
             if isinstance(sink, RevocableSink):
-                sink.take_back(run, self.done, by)
+                sink.take_back(run, done, by)
             if mark is not None and mark.is_continued:
-                say(f"{mark.place}: what another run wrote after micro-batch {self.done} is removed")
+                say(f"{mark.place}: what another run wrote after micro-batch {done} is removed")
             elif mark is not None and mark.number >= begin:
                 removed = "removed, and " if isinstance(sink, RevocableSink) else ""
                 say(f"{mark.place}: micro-batches {begin} to {mark.number} are {removed}written again")
         return renamed(self.checkpoint, by)
+
+    def _after_savepoint(self) -> Origin | None:
+        """Return the savepoint of a restored checkpoint before its first run, if sinks contain more."""
+        origin = self.checkpoint.origin
+        is_new = origin is not None and bool(origin.run) and self.done < 0
+        return origin if is_new and origin is not None and self._marks_after(origin) else None
+
+    def _marks_after(self, origin: Origin) -> list[Mark]:
+        """Return what sinks contain of the stream that was saved, after the savepoint."""
+        marks = (item.sink.last(origin.run) for item in self.sinks)
+        return [
+            mark for mark in marks if mark is not None and (mark.number > origin.batch or mark.is_continued)
+        ]
 
     def _last_planned(self) -> int:
         names = (name.removesuffix(".json") for name in self.checkpoint.files.names("plan"))

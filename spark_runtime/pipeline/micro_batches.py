@@ -29,6 +29,7 @@ from spark_runtime.pipeline.inputs import Inputs
 from spark_runtime.pipeline.next_plan import NextPlan
 from spark_runtime.pipeline.plans import Plans
 from spark_runtime.sources.protocol import Source
+from spark_runtime.state.restored import FOLDER as RESTORED
 from spark_runtime.tables.static import StaticTables
 from spark_runtime.wire.plan import Plan
 
@@ -101,6 +102,7 @@ class MicroBatches:
             n_tasks=self.n_tasks,
             interval_s=self.interval_s,
             finishes=self.finishes,
+            is_restored=self.checkpoint.origin is not None,
         )
         self._begun: float | None = None  # when the running micro-batch started
         self._last_begun = float("-inf")
@@ -109,13 +111,16 @@ class MicroBatches:
         if not self.ends_waits:
             self.done = replace(self.done, waits=None)
         elif self.done.waits is None:  # the key groups have not yet reported what waits
-            known: dict[str, int] | None = {} if self.done.batch < 0 else None
+            is_new = self.done.batch < 0 and self.checkpoint.origin is None
+            known: dict[str, int] | None = {} if is_new else None
             self.done = replace(self.done, waits=Waits(self.done.watermark_us, known))
         self._inputs.begin(self.done.offsets, stops_at_now=ends)
 
     def next(self, batch: int) -> Plan | None:
         """Wait for the plan of micro-batch `batch` and return it; None: the run ends."""
         self.add_seconds()
+        if batch == 1 and self.checkpoint.origin is not None:  # Spark has the state of all key groups
+            self.checkpoint.files.remove(RESTORED)
         plan = self._plans.repeated(batch)
         if plan is None:
             plan = self._next_plan.wait(self.done, self._last_begun, self.stopped)

@@ -31,6 +31,8 @@ class NextPlan:
         Whether key groups have something to report.
     n_tasks, interval_s, finishes
         See `MicroBatches`.
+    is_restored
+        Whether the checkpoint was restored from a savepoint.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class NextPlan:
         n_tasks: int,
         interval_s: float | None,
         finishes: bool,
+        is_restored: bool = False,
     ) -> None:
         self._inputs = inputs
         self._watermark = watermark
@@ -49,6 +52,7 @@ class NextPlan:
         self._n_tasks = n_tasks
         self._interval_s = interval_s
         self._finishes = finishes
+        self._is_restored = is_restored
         self._by_spark = bool(inputs.kinds.by_spark)
 
     def wait(self, done: Done, last_begun: float, stopped: threading.Event) -> Plan | None:
@@ -61,6 +65,8 @@ class NextPlan:
         stopped
             Is set when no further micro-batch is to start.
         """
+        if self._is_restored and done.batch < 0:
+            return None if stopped.is_set() else _of_restored(done)
         if self._interval_s is None:
             return None if stopped.is_set() else self._now(done)
         _sleep(stopped, last_begun + self._interval_s - time.monotonic())
@@ -127,6 +133,17 @@ class NextPlan:
         if offsets or self._interval_s is None:
             return None
         return self._watermark.by_clock(done, lambda: self._inputs.remaining(done))
+
+
+def _of_restored(done: Done) -> Plan:
+    """Return the plan of the micro-batch that gives each key group its restored state.
+
+    It reads nothing, and Spark gets the watermark that was reached.
+    """
+    waits, reached_us = done.waits, None if done.ended else done.watermark_us
+    if waits is not None and waits.events_us is not None and done.is_ahead_by_clock and not done.ended:
+        return Plan((), {}, done.reached, cap_us=waits.events_us, clock_us=reached_us, asks=True)
+    return Plan((), {}, done.reached, cap_us=reached_us, asks=True)
 
 
 def _sleep(stopped: threading.Event, seconds: float) -> None:

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cep.counts import Counts
-from cep.errors import CepError
+from cep.errors import CepError, StateError
 from cep.output.summary import absent_texts
 from cep.rule_set import RuleSet
 from cep.schema.time_literals import parse_duration
@@ -50,6 +50,8 @@ from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.protocol import Source, SparkSource
 from spark_runtime.state.pieces import FOLDER as STATE_FOLDER
 from spark_runtime.state.pointer import Kept
+from spark_runtime.state.restored import FOLDER as RESTORED_FOLDER
+from spark_runtime.state.restored import Restored
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
 from spark_runtime.storage.lease import checkpoint_files
 from spark_runtime.tables.content import PROPERTY as TABLES_PROPERTY
@@ -293,9 +295,15 @@ class StreamRun(PipelineRun):
             checkpoint = history.accepted(self._say)
         else:
             history.require()
-        sources, of_spark = self._sources(checkpoint, has_begun=done.batch >= 0)
+        origin = checkpoint.origin
+        sources, of_spark = self._sources(checkpoint, has_begun=done.batch >= 0 or origin is not None)
+        if origin is not None and of_spark:
+            raise not_restored(checkpoint.path)
+        restored = None
+        if origin is not None and done.batch < 0:
+            restored = Restored(f"{checkpoint.path}/{RESTORED_FOLDER}", origin.groups)
         flow = self.flow(checkpoint.n_groups, checkpoint.run_id, sources.values())
-        flow = replace(flow, kept=self._kept(checkpoint))
+        flow = replace(flow, kept=self._kept(checkpoint), restored=restored)
         if done.ended:
             self._say(
                 "warning: the input of this checkpoint was declared complete (at_end: finish); "
@@ -457,6 +465,16 @@ class _Query:
     sources: Mapping[str, Source]
     of_spark: Sequence[SparkSource]
     tables: StaticTables
+
+
+def not_restored(path: str) -> StateError:
+    """Return the error for a restored checkpoint in a pipeline with a source that only Spark reads."""
+    return StateError(
+        "E0715",
+        f"the checkpoint `{path}` was restored from a savepoint, which contains no position of a source that "
+        "only Spark reads",
+        "read the source as before: from a disk, or Kafka without `via: spark`",
+    )
 
 
 class EndOfRun(Exception):  # noqa: N818 - nothing is wrong

@@ -6,7 +6,7 @@ Only for the driver.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cep.schema.stream import Stream
 from cep.settings.settings import Settings
@@ -52,6 +52,15 @@ class SourceSpec(Protocol):
 
     def open(self, context: SourceContext) -> Source | SparkSource:
         """Return the source, without reading input (`Source.check`). Raises InputError."""
+
+
+@runtime_checkable
+class BoundSource(Protocol):
+    """A kind of source whose position cannot be used by another checkpoint."""
+
+    @property
+    def bound_by(self) -> str:
+        """What only one checkpoint can use."""
 
 
 class SourceType(Protocol):

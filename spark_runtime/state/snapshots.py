@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from cep.engine.chains.chain import units_of
 from cep.engine.corrections.corrector import Corrector, is_corrected, restored
 from cep.engine.matching.matcher import Matcher
+from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
 from cep.errors import StateError
+from cep.program.program import Program
 from cep.rule_set import RuleSet
 
 if TYPE_CHECKING:
@@ -28,9 +30,12 @@ _FORMAT = 3
 
 def encode_state(matchers: Sequence[Matcher | Corrector], n_groups: int) -> bytes:
     """Return the snapshots of a key group's matchers as one value of Spark's state store."""
-    parts = [_HEADER.pack(_MAGIC, _FORMAT, len(matchers), n_groups)]
-    for matcher in matchers:
-        data = matcher.snapshot()
+    return _encoded([matcher.snapshot() for matcher in matchers], n_groups)
+
+
+def _encoded(snapshots: Sequence[bytes], n_groups: int) -> bytes:
+    parts = [_HEADER.pack(_MAGIC, _FORMAT, len(snapshots), n_groups)]
+    for data in snapshots:
         parts += [_LENGTH.pack(len(data)), data]
     return b"".join(parts)
 
@@ -82,6 +87,46 @@ def snapshots_in(data: bytes | bytearray) -> list[bytes]:
         snapshots.append(bytes(memoryview(data)[end : end + length]))
         at = end + length
     return snapshots
+
+
+# ---------------------------------------------------------------- another number of key groups
+
+
+def divided_state(data: bytes, rules: RuleSet, groups_of: Sequence[GroupsOf], n_groups: int) -> list[Part]:
+    """Return the parts of a key group's state for each of `n_groups` others.
+
+    `groups_of` returns the new group of rows, for each program. The state has no corrections.
+
+    Raises StateError: the state is of other rules (E0701) or another version (E0703), or is damaged (E0702).
+    """
+    numbers = {program.fingerprint: number for number, program in enumerate(rules.programs)}
+    of_programs: list[list[bytes]] = []
+    are_empty = [True] * n_groups
+    for snapshot in snapshots_in(data):
+        fingerprint = header(snapshot).fingerprint
+        if fingerprint not in numbers:
+            raise other_rules([decode(snapshot).identity()], [program.identity for program in rules.programs])
+        number = numbers[fingerprint]
+        parts = divided(rules.programs[number], snapshot, groups_of[number], n_groups)
+        of_programs.append([part.data for part in parts])
+        are_empty = [before and part.is_empty for before, part in zip(are_empty, parts, strict=True)]
+    return [
+        Part(_encoded(snapshots, n_groups), is_empty)
+        for snapshots, is_empty in zip(zip(*of_programs, strict=True), are_empty, strict=True)
+    ]
+
+
+def joined_state(parts: Sequence[Sequence[Matcher | Corrector]], n_groups: int) -> bytes:
+    """Return the state of several key groups without corrections as that of one.
+
+    All of them have reached the same event time, and their matchers are of the same programs.
+    """
+    found = []
+    for matchers in zip(*parts, strict=True):
+        program = matchers[0].program
+        assert isinstance(program, Program)
+        found.append(joined(program, [matcher.snapshot() for matcher in matchers]))
+    return _encoded(found, n_groups)
 
 
 def _damaged(fact: str) -> StateError:

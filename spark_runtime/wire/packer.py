@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -215,8 +216,21 @@ class Packer:
     def _groups(self, number: int, events: pa.Table) -> npt.NDArray[np.uint16]:
         """Return the key group of each prepared event of program `number`."""
         if self.gathers and number in self.rules.chains.gathered:
-            return np.zeros(events.num_rows, np.uint16)
+            return first_group(events)
         return key_groups(self.rules.programs[number], events, len(self.labels))
+
+
+def groups_of(rules: RuleSet, n_groups: int) -> list[Callable[[pa.Table], npt.NDArray[np.uint16]]]:
+    """Return, for each program, what determines the key group of each of its prepared events in a stream."""
+    return [
+        first_group if number in rules.chains.gathered else partial(key_groups, program, n_groups=n_groups)
+        for number, program in enumerate(rules.programs)
+    ]
+
+
+def first_group(events: pa.Table) -> npt.NDArray[np.uint16]:
+    """Return the key group of the events of a program whose key groups are not separate."""
+    return np.zeros(events.num_rows, np.uint16)
 
 
 def key_groups(program: Program, events: pa.Table, n_groups: int) -> npt.NDArray[np.uint16]:

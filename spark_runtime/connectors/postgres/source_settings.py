@@ -21,7 +21,7 @@ from spark_runtime.connectors.postgres.reading import (
 from spark_runtime.connectors.postgres.source import PostgresSource
 from spark_runtime.sources.columns import ColumnWords, columns_of, require_columns
 from spark_runtime.sources.protocol import Source
-from spark_runtime.sources.spec import SourceContext, SourceType
+from spark_runtime.sources.spec import SourceContext, SourceSpec, SourceType
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _NOUN = "a change"
@@ -98,4 +98,10 @@ class PostgresSpec(Access):
         return self
 
 
-POSTGRES: SourceType = Declared(PostgresSpec, PostgresSpec.checked, package=PACKAGE, extra=EXTRA)
+class _OfSlot(Declared[SourceSpec]):
+    """Its position is also that of a replication slot, which only moves forward."""
+
+    bound_by = "its replication slot keeps the log only from the last position of this checkpoint on"
+
+
+POSTGRES: SourceType = _OfSlot(PostgresSpec, PostgresSpec.checked, package=PACKAGE, extra=EXTRA)

@@ -1,0 +1,59 @@
+"""`cep savepoint` copies what a pipeline remembers, and `cep restore` makes a checkpoint of such a copy."""
+
+from __future__ import annotations
+
+import click
+
+MOST_KEY_GROUPS = 10_000
+
+
+@click.command()
+@click.argument("checkpoint")
+@click.argument("directory", metavar="DIR")
+def savepoint(checkpoint: str, directory: str) -> None:
+    """Write what a pipeline remembers to the folder DIR. The pipeline may be running.
+
+    CHECKPOINT is the checkpoint folder of the pipeline. The savepoint contains its state after the last
+    finished micro-batch. Spark reads the state, so this needs what `cep run` needs.
+    """
+    from spark_runtime.sessions.local_session import check_pyspark, session
+
+    check_pyspark()
+    from spark_runtime.pipeline.failures import as_cep_error
+    from spark_runtime.pipeline.saving import save
+
+    try:
+        manifest = save(session(is_short=True), checkpoint, directory)
+    except Exception as error:
+        raise as_cep_error(error) from error
+    n_bytes = sum(file.bytes for file in manifest.files.values())
+    click.echo(
+        f"wrote {directory}: micro-batch {manifest.micro_batch:,}, watermark {manifest.watermark or '-'}, "
+        f"{manifest.key_groups:,} key groups, {n_bytes:,} bytes"
+    )
+
+
+@click.command()
+@click.argument("directory", metavar="DIR")
+@click.argument("checkpoint")
+@click.option(
+    "--key-groups",
+    type=click.IntRange(1, MOST_KEY_GROUPS),
+    help="The number of key groups; without it, that of the savepoint.",
+)
+def restore(directory: str, checkpoint: str, key_groups: int | None) -> None:
+    """Write a new CHECKPOINT folder that continues from the savepoint in the folder DIR.
+
+    Then name the folder as `checkpoint` in the pipeline file, and start `cep run`. Nothing is written if the
+    savepoint is damaged or the folder is not empty.
+    """
+    from spark_runtime.sessions.local_session import check_pyspark
+
+    check_pyspark()
+    from spark_runtime.pipeline.restoring import restore as restored
+
+    found = restored(directory, checkpoint, key_groups)
+    click.echo(
+        f"wrote {checkpoint}: continues after micro-batch {found.manifest.micro_batch:,}, "
+        f"{found.n_groups:,} key groups"
+    )

@@ -1,0 +1,62 @@
+"""Texts that name the folder of a source, in a form that does not depend on where it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def without_paths(value: Any, places: Mapping[str, str]) -> Any:
+    """Return a JSON value in which no text names the folder of a source.
+
+    `places` contains the place of each source, by stream.
+    """
+    folders = sorted(_folders(places).items(), key=lambda item: -len(item[1]))  # the innermost first
+
+    def changed(text: str) -> str:
+        for name, folder in folders:
+            text = f"<{name}>".join(re.split(rf"{re.escape(folder)}(?=[/:\]]|$)", text))
+        return text
+
+    return _mapped(value, changed)
+
+
+def with_paths(value: Any, places: Mapping[str, str]) -> Any:
+    """Return what `without_paths` was given, for sources in these places."""
+
+    def changed(text: str) -> str:
+        for name, folder in _folders(places).items():
+            text = text.replace(f"<{name}>", folder)
+        return text
+
+    return _mapped(value, changed)
+
+
+def portable(place: str) -> str:
+    """Return the place of a source; empty if it is a path."""
+    return "" if _folder_of(place) else place
+
+
+def _folders(places: Mapping[str, str]) -> dict[str, str]:
+    """Return the folder of each source that has one."""
+    return {name: folder for name, place in places.items() if (folder := _folder_of(place))}
+
+
+def _folder_of(place: str) -> str:
+    """Return the path in the place of a source up to the first part that is a pattern; empty: no path."""
+    if not place.startswith("/"):
+        return ""
+    parts = place.split("/")
+    n = next((number for number, part in enumerate(parts) if set(part) & set("{}*?[")), len(parts))
+    return "/".join(parts[:n])
+
+
+def _mapped(value: Any, changed: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return changed(value)
+    if isinstance(value, Mapping):
+        return {changed(name): _mapped(item, changed) for name, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_mapped(item, changed) for item in value]
+    return value

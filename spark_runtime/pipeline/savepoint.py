@@ -1,0 +1,240 @@
+"""A savepoint: what a pipeline remembers after a micro-batch, in a folder that can be copied anywhere.
+
+    <savepoint>/savepoint.json        the manifest
+    <savepoint>/rules.json            the rules (`stored_rules`)
+    <savepoint>/groups/<label>        the state of a key group (`state.snapshots`)
+    <savepoint>/sources/<stream>.log  what a source keeps in a checkpoint beside its position
+
+The manifest has the length and the checksum of each other file. No file names a folder of the machine: the
+stream in angle brackets replaces the folder of its source.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cep.errors import StateError
+from cep.rulebook import compile_texts
+from cep.write_errors import writing
+from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.state.contents import StoredGroup, programs_in
+
+FORMAT = 1
+
+MANIFEST, RULES, GROUPS, SOURCES = "savepoint.json", "rules.json", "groups", "sources"
+
+_FILES = re.compile(rf"{re.escape(RULES)}|{GROUPS}/[0-9]+|{SOURCES}/[^/]+\.log")
+
+_AGAIN = "copy the savepoint again as a whole, or make another one"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSource:
+    """The source of a stream.
+
+    Parameters
+    ----------
+    format
+        The name of its kind, as in the pipeline file.
+    place
+        Where its input is, as in `SourceIdentity`; empty if that is a path.
+    position
+        Its offset; None: nothing was read.
+    """
+
+    format: str
+    place: str
+    position: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    """The length of a file in bytes, and its SHA-256 in hexadecimal digits."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a savepoint contains.
+
+    Parameters
+    ----------
+    run, micro_batch
+        The stream, as sinks know it, and its last micro-batch in the savepoint.
+    watermark
+        The event time that was reached, for people; None: no event was read.
+    rules
+        Of each rule the fingerprint of its stored state, in hexadecimal digits.
+    progress
+        What else the checkpoint records of the micro-batch (`Done`), by name.
+    files
+        The other files of the savepoint.
+    """
+
+    run: str
+    micro_batch: int
+    watermark: str | None
+    key_groups: int
+    rules: Mapping[str, str]
+    sources: Mapping[str, SavedSource]
+    progress: Mapping[str, Any]
+    files: Mapping[str, SavedFile]
+
+    def to_json(self) -> str:
+        """Return the manifest as a text for people and programs."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Manifest:
+        """Return what `to_json` wrote; raise ValueError, KeyError or TypeError for other values."""
+        sources = {str(name): SavedSource(**of) for name, of in found["sources"].items()}
+        files = {str(name): SavedFile(**of) for name, of in found["files"].items()}
+        if not all(map(_FILES.fullmatch, files)):
+            raise ValueError("a file that a savepoint does not have")
+        return cls(
+            run=str(found["run"]),
+            micro_batch=int(found["micro_batch"]),
+            watermark=found["watermark"],
+            key_groups=int(found["key_groups"]),
+            rules=dict(found["rules"]),
+            sources=sources,
+            progress=dict(found["progress"]),
+            files=files,
+        )
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """An opened savepoint."""
+
+    folder: Path
+    manifest: Manifest
+
+    def data(self, name: str) -> bytes:
+        """Return the bytes of a file. Raises StateError: it is missing or damaged (E0714)."""
+        place, saved = self.folder / name, self.manifest.files[name]
+        try:
+            data = place.read_bytes()
+        except OSError as error:
+            raise _unreadable(f"`{place}` cannot be read: {error.strerror}", _AGAIN) from error
+        if saved != saved_file(data):
+            raise _unreadable(f"`{place}` does not contain what was written", _AGAIN)
+        return data
+
+    def rules(self) -> StoredRules:
+        """Return the rules. Raises StateError: they are missing, damaged, or of another version (E0714)."""
+        found = json.loads(self.data(RULES))
+        if found["format"] != RULES_FORMAT:
+            raise _other_format(self.folder / RULES, found["format"], RULES_FORMAT)
+        return StoredRules.of_json(found)
+
+    def groups(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the label and the state of each key group.
+
+        Raises StateError: a file is missing or damaged (E0714).
+        """
+        for name in self.manifest.files:
+            folder, _, label = name.partition("/")
+            if folder == GROUPS:
+                yield int(label), self.data(name)
+
+    def stored_groups(self) -> Iterator[StoredGroup]:
+        """Yield the state of each key group, for people. Raises StateError as `groups` does."""
+        stored = self.rules()
+        rules = compile_texts(stored.texts, stored.streams).rule_set
+        for label, data in self.groups():
+            yield StoredGroup(label, len(data), False, tuple(programs_in(data, rules)))
+
+
+def is_savepoint(path: str) -> bool:
+    """Return whether a folder on a disk of this machine is a savepoint, perhaps a damaged one."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def opened(path: str) -> Savepoint:
+    """Return the savepoint in a folder, of which only the manifest is read.
+
+    Raises StateError: there is none, or it is damaged or of another version (E0714).
+    """
+    place = Path(path) / MANIFEST
+    if not place.is_file():
+        raise _unreadable(
+            f"`{path}` is no savepoint: it has no {MANIFEST}", "give a folder that `cep savepoint` wrote"
+        )
+    try:
+        found = json.loads(place.read_bytes())
+        if found["format"] != FORMAT:
+            raise _other_format(place, found["format"], FORMAT)
+        return Savepoint(Path(path), Manifest.of_json(found))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(f"`{place}` is damaged", _AGAIN) from error
+
+
+def saved_file(data: bytes) -> SavedFile:
+    """Return what a manifest says of a file."""
+    return SavedFile(len(data), sha256(data).hexdigest())
+
+
+def _other_format(place: Path, found: object, known: int) -> StateError:
+    return _unreadable(
+        f"`{place}` has format {found}, this version reads {known}",
+        "use the version of spark-cep that wrote it",
+    )
+
+
+def _unreadable(fact: str, help_text: str) -> StateError:
+    return StateError("E0714", fact, help_text)
+
+
+@contextmanager
+def new_folder(path: str) -> Iterator[Path]:
+    """Yield a folder whose contents appear at `path` in one step, unless an error is raised.
+
+    Raises StateError: `path` is not empty, or not on a disk (E0716).
+    """
+    if "://" in path:
+        raise StateError(
+            "E0716",
+            f"`{path}` is no folder on a disk",
+            "name a folder on a disk, and copy it there afterwards",
+        )
+    target = Path(path).absolute()
+    hidden = target.with_name(f".{target.name}.unfinished")
+    with writing(target):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise StateError(
+                "E0716", f"`{path}` is not empty", "name a folder that is empty, or does not exist"
+            )
+        if hidden.exists():
+            shutil.rmtree(hidden)
+        hidden.mkdir(parents=True)
+        try:
+            yield hidden
+            hidden.rename(target)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+
+
+def time_text(us: int | None) -> str | None:
+    """Return an event time as text; None if it is not known, or the end of time."""
+    if us is None:
+        return None
+    try:
+        return (
+            (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
+        )
+    except OverflowError:
+        return None

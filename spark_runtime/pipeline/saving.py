@@ -1,0 +1,160 @@
+"""Makes a savepoint of a checkpoint, beside the run that writes it.
+
+The micro-batch of a savepoint is the last one that Spark has finished. A run records its progress before, and
+Spark retains the state of a hundred micro-batches, so both belong together although the run goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pyspark.sql import SparkSession
+
+from cep.errors import Source, StateError
+from cep.rulebook import compile_texts
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.pipeline.checkpoint import (
+    Checkpoint,
+    SourceIdentity,
+    last_committed,
+    read_checkpoint,
+    recorded,
+    source_identities,
+)
+from spark_runtime.pipeline.portable import portable, without_paths
+from spark_runtime.pipeline.savepoint import (
+    GROUPS,
+    MANIFEST,
+    RULES,
+    SOURCES,
+    Manifest,
+    SavedFile,
+    SavedSource,
+    new_folder,
+    saved_file,
+    time_text,
+)
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.pipeline.stored_state import files_of, stored_values
+from spark_runtime.sources.registry import source_type
+from spark_runtime.sources.spec import BoundSource
+
+_LOOKS = 5
+"""How often the progress is read at most: that of a finished micro-batch is kept for two more."""
+
+_LINES_OF_OFFSETS = 3
+"""Lines of Spark's log of a micro-batch: version, settings, and the source that gives us our tasks."""
+
+
+def save(spark: SparkSession, path: str, folder: str) -> Manifest:
+    """Write a savepoint of the checkpoint at `path` to `folder`, and return its manifest.
+
+    Raises
+    ------
+    SetupError
+        The version of Spark does not read state stores (E0801).
+    StateError
+        The checkpoint cannot be read (E0702, E0705, E0706), the position of a source cannot be saved (E0715),
+        or the folder is not empty (E0716).
+    """
+    checkpoint, rules = read_checkpoint(files_of(spark, path), path)
+    batch, progress = _progress(checkpoint)
+    sources = source_identities(checkpoint)
+    _require_saved_positions(checkpoint, batch, sources)
+    with new_folder(folder) as place:
+        return _written(spark, checkpoint, _without_places(rules), sources, batch, progress, place)
+
+
+def _progress(checkpoint: Checkpoint) -> tuple[int, list[Any]]:
+    """Return the last finished micro-batch, and what is recorded of it."""
+    for _ in range(_LOOKS):
+        batch = last_committed(checkpoint)
+        found = recorded(checkpoint, batch)
+        if found is not None:
+            return batch, found
+    raise StateError(
+        "E0702",
+        f"`{checkpoint.path}` does not say what micro-batch {batch} reached",
+        "restore the checkpoint directory as a whole, or start with an empty one",
+    )
+
+
+def _require_saved_positions(checkpoint: Checkpoint, batch: int, sources: dict[str, SourceIdentity]) -> None:
+    """Raise StateError if the position of a source is elsewhere than in our part of the checkpoint."""
+    for stream, source in sources.items():
+        kind = source_type(source.file_format)
+        if isinstance(kind, BoundSource):
+            raise StateError(
+                "E0715",
+                f"a savepoint cannot contain the position of stream `{stream}` ({source}): {kind.bound_by}",
+                "move the checkpoint itself, as a whole",
+            )
+    offsets = (checkpoint.files.read(f"query/offsets/{batch}") or "").splitlines()
+    if len(offsets) > _LINES_OF_OFFSETS:
+        raise StateError(
+            "E0715",
+            "a savepoint cannot contain the position of a source that only Spark reads",
+            "move the checkpoint itself, as a whole; or read files on a mounted disk, and Kafka without "
+            "`via: spark`",
+        )
+
+
+def _without_places(rules: StoredRules) -> StoredRules:
+    """Return the rules without the folders of their files."""
+    return replace(rules, texts=tuple(Source(Path(text.name).name, text.text) for text in rules.texts))
+
+
+def _written(
+    spark: SparkSession,
+    checkpoint: Checkpoint,
+    rules: StoredRules,
+    sources: dict[str, SourceIdentity],
+    batch: int,
+    progress: list[Any],
+    place: Path,
+) -> Manifest:
+    """Write the files of a savepoint; the manifest is the last one."""
+    files: dict[str, SavedFile] = {}
+
+    def write(name: str, data: bytes) -> None:
+        file = place / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        files[name] = saved_file(data)
+
+    write(RULES, rules.to_json().encode())
+    rule_set = compile_texts(rules.texts, rules.streams).rule_set
+    for value in stored_values(spark, checkpoint, rule_set, batch):
+        write(f"{GROUPS}/{value.group}", value.data)
+    for stream in sources:
+        name = f"{quote(stream, safe='')}.log"
+        log = checkpoint.files.read_bytes(f"files/{name}")
+        if log is not None:
+            write(f"{SOURCES}/{name}", log)
+    reached_text, offsets, ended, parts, *more = progress
+    reached = Reached.of_json(reached_text)
+    named = {
+        "reached": [reached.watermark_us, reached.latest, reached.is_live, dict(reached.clocks)],
+        "ended": ended,
+        "partitions": parts,
+        "waiting": more[0] if more else None,
+        "waits": more[1] if len(more) > 1 else None,
+    }
+    manifest = Manifest(
+        run=checkpoint.run_id,
+        micro_batch=batch,
+        watermark=time_text(reached.watermark_us),
+        key_groups=checkpoint.n_groups,
+        rules={rule.name: rule.fingerprint.hex() for program in rules.programs for rule in program.rules},
+        sources={
+            name: SavedSource(source.file_format, portable(source.place), offsets.get(name))
+            for name, source in sources.items()
+        },
+        progress=without_paths(named, {name: source.place for name, source in sources.items()}),
+        files=files,
+    )
+    (place / MANIFEST).write_text(manifest.to_json())
+    return manifest

@@ -1,0 +1,64 @@
+"""The state of a key group, as people look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cep.engine.corrections.corrector import is_corrected
+from cep.engine.state.codec import decode, header
+from cep.engine.state.sections import StateSections
+from cep.program.program import Program
+from cep.rule_set import RuleSet
+from spark_runtime.state.snapshots import snapshots_in
+
+
+class StoredProgram(NamedTuple):
+    """The state of one program, or of several that corrections connect, in a key group.
+
+    Parameters
+    ----------
+    n_bytes
+        The length of its snapshot.
+    program, sections
+        The program and its state; None with corrections, which keep events, not open runs.
+    """
+
+    n_bytes: int
+    program: Program | None
+    sections: StateSections | None
+
+
+class StoredGroup(NamedTuple):
+    """The state of a key group.
+
+    Parameters
+    ----------
+    group
+        Its label.
+    n_carried
+        The bytes in Spark's state store, or in a savepoint.
+    is_in_files
+        Whether these only name files.
+    programs
+        The state of its programs.
+    """
+
+    group: int
+    n_carried: int
+    is_in_files: bool
+    programs: tuple[StoredProgram, ...]
+
+
+def programs_in(data: bytes, rules: RuleSet) -> Iterator[StoredProgram]:
+    """Yield the state of each program in a value of `snapshots.encode_state`.
+
+    Raises StateError: it is damaged (E0702), or of an unknown format (E0703).
+    """
+    by_fingerprint = {program.fingerprint: program for program in rules.programs}
+    for snapshot in snapshots_in(data):
+        if is_corrected(snapshot):
+            yield StoredProgram(len(snapshot), None, None)
+        else:
+            program = by_fingerprint[header(snapshot).fingerprint]
+            yield StoredProgram(len(snapshot), program, decode(snapshot))

@@ -1,0 +1,145 @@
+"""Key groups whose state moves to another number of groups, beside groups that stay: the same matches.
+
+As in a stream on Spark, a key group is called when it gets rows or its deadline is reached, so groups reach
+different event times. The state goes through files, as a restored checkpoint has them.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from cep.counts import Counts
+from cep.engine.event_time.watermark import END_OF_TIME_US
+from cep.formats.chunks import Chunk
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.local.given_events import event_table
+from cep.rule_set import RuleSet
+from spark_runtime.operator.call import Moment
+from spark_runtime.operator.operator import KeyGroups
+from spark_runtime.state.restored import Restored, add_part
+from spark_runtime.state.snapshots import divided_state
+from spark_runtime.wire.packer import Packer, groups_of
+from spark_runtime.wire.parcels import GROUP, Contents, Parcel, of_batch
+from tests.property.kept_state import Input, inputs_of
+from tests.property.strategies.late import Arrival, Late, drawn
+
+
+class Groups:
+    """The key groups of a stream, and what they reported."""
+
+    def __init__(self, rules: RuleSet, n_groups: int) -> None:
+        self.rules = rules
+        self.watermark_us: int | None = None
+        self.found: list[str] = []
+        self._begin(n_groups, None)
+
+    def _begin(self, n_groups: int, restored: Restored | None) -> None:
+        self.packer = Packer(self.rules, tuple(range(n_groups)))
+        self.operator = KeyGroups(self.rules, n_groups, restored=restored)
+        self.values: dict[int, bytes] = {}
+        self.deadlines: dict[int, int | None] = {}
+
+    def call(self, given: Input) -> None:
+        """Do a micro-batch."""
+        rows_of, reached_us = given
+        of_group: dict[int, list[Parcel]] = {}
+        for name, rows in rows_of:
+            stream = self.rules.inputs[name]
+            chunk = Chunk(event_table(stream, rows), DEAD_LETTER_SCHEMA.empty_table())
+            for batch in self.packer.chunk(chunk, stream, self.watermark_us, Counts()):
+                for group, parcel in zip(batch.column(GROUP).to_pylist(), of_batch(batch), strict=True):
+                    of_group.setdefault(group, []).append(parcel)
+        if reached_us == END_OF_TIME_US:
+            for group in self.packer.labels:
+                of_group.setdefault(group, []).append(Parcel(Contents.END_OF_INPUT, None, None, None))
+        for group, deadline_us in self.deadlines.items():
+            if deadline_us is not None and self.watermark_us is not None and deadline_us <= self.watermark_us:
+                of_group.setdefault(group, [])
+        for group, parcels in of_group.items():
+            self._call(group, parcels, self.watermark_us, None)
+        if reached_us is not None and (self.watermark_us is None or reached_us > self.watermark_us):
+            self.watermark_us = reached_us
+
+    def _call(self, group: int, parcels: Sequence[Parcel], spark_us: int | None, cap_us: int | None) -> None:
+        moment = Moment(group, spark_us, cap_us, None)
+        results, self.values[group] = self.operator._call_inline(self.values.get(group), moment, parcels)
+        self.deadlines[group] = results.deadline_us
+        for table in results.found.matches:
+            self.found += (repr(sorted(row.items())) for row in table.to_pylist())
+
+    def rescale(self, n_groups: int, folder: Path, tally: Counter[str]) -> None:
+        """Write the state as that of `n_groups` groups; do the first micro-batch of a restored checkpoint."""
+        groups = set()
+        is_first = True
+        for _, value in sorted(self.values.items()):
+            parts = divided_state(value, self.rules, groups_of(self.rules, n_groups), n_groups)
+            for group, part in enumerate(parts):
+                tally["empty parts" if part.is_empty else "parts"] += 1
+                if is_first or not part.is_empty:
+                    add_part(folder, group, part.data)
+                    groups.add(group)
+            is_first = False
+        restored = Restored(str(folder), frozenset(groups))
+        tally["joined"] += sum(len(restored.parts(group)) > 1 for group in groups)
+        self._begin(n_groups, restored)
+        for group in self.packer.labels:
+            self._call(group, (), None, self.watermark_us)
+
+
+def with_more_keys(case: Late, random: Random) -> Late:
+    """Return a case over more keys."""
+
+    def changed(row: dict[str, object]) -> dict[str, object]:
+        more: dict[str, object] = {}
+        if isinstance(row.get("k"), int):
+            more["k"] = int(str(row["k"])) + 2 * random.randrange(4)
+        if isinstance(row.get("g"), str):
+            more["g"] = str(row["g"]) + random.choice(["", "", "ü", "zz"])
+        return row | more
+
+    return replace(case, arrivals=tuple(Arrival(of.name, changed(of.row)) for of in case.arrivals))
+
+
+def check(case: Late, folder: Path, random: Random, tally: Counter[str]) -> None:
+    """Compare all matches of groups that stay, and of groups that move now and then."""
+    case = with_more_keys(case, random)
+    rules = case.rule_set().with_corrections(None)
+    stay, move = Groups(rules, random.randint(1, 5)), Groups(rules, random.randint(1, 5))
+    for number, given in enumerate(inputs_of(case, rules)):
+        if number and random.random() < 0.3:
+            move.rescale(random.randint(1, 6), folder / str(number), tally)
+            tally["moves"] += 1
+        stay.call(given)
+        move.call(given)
+    assert Counter(move.found) == Counter(stay.found)
+    tally["matches"] += len(stay.found)
+
+
+def main() -> int:
+    """Compare random cases: ``python -m tests.property.rescaled --examples 1000``."""
+    parser = ArgumentParser(prog="python -m tests.property.rescaled")
+    parser.add_argument("--examples", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    tally: Counter[str] = Counter()
+    for number in range(options.examples):
+        random = Random(f"{options.seed} {number}")
+        try:
+            with TemporaryDirectory() as folder:
+                check(drawn(random), Path(folder), random, tally)
+        except Exception as error:  # noqa: BLE001 - the case is what matters
+            print(f"after {number + 1:,} cases: {type(error).__name__}: {error}"[:2000], file=sys.stderr)
+            return 1
+    print(f"{options.examples:,} cases: {dict(tally)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""A savepoint of a pipeline that runs, restored with another number of key groups, loses nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from cep.counts import Counts
+from cep.errors import StateError
+from cep.local.match_file import match_file
+from spark_runtime import run_pipeline
+from spark_runtime.pipeline.micro_batches import MicroBatches
+from spark_runtime.pipeline.restoring import restore
+from spark_runtime.pipeline.savepoint import opened
+from spark_runtime.pipeline.saving import save
+from tests.spark import stored_savepoint
+from tests.spark.events import EVENTS_RULE, ROOM_RULE, RULES
+from tests.spark.test_pipeline import FINISH, keyed_events, read, write_json, write_pipeline
+
+N_FILES, SAVED_IN = 5, 3
+BAD = ['{"id": 1, "ts": "2024-05-01T00:00:00Z"', '{"id": 4, "ts": "2024-05-01T00:00:00Z", "sensor": null}']
+SINKS = "[{format: json, path: out/matches}]"
+
+
+def written(folder: Path, more: str) -> Path:
+    """Write a pipeline over files, some of whose events are late."""
+    events = keyed_events(3, 1500)
+    late = events[:1000:50]
+    events = [event for event in events if event not in late] + late
+    write_json(folder / "events", events, N_FILES, BAD)
+    source = "format: json, path: events, max_files_per_trigger: 1"
+    return write_pipeline(folder, source, more, SINKS, RULES + ROOM_RULE + EVENTS_RULE)
+
+
+def run(pipeline: Path, *, accepts: bool = False) -> None:
+    console = Console(file=StringIO())
+    run_pipeline(pipeline, console=console, quiet=True, accept_older_checkpoint=accepts)
+
+
+def output(folder: Path) -> dict[str, Counter[str]]:
+    """Return the rows of each output. Messages name the folder, so it is left out."""
+    found: dict[str, Counter[str]] = {}
+    for name in ("matches", "late", "dead"):
+        rows: list[dict[str, Any]] = read(folder / "out" / name, "json")
+        texts = (json.dumps(row, sort_keys=True).replace(str(folder), "") for row in rows)
+        found[name] = Counter(texts)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _usual_number_of_key_groups(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
+    folder = tmp_path_factory.mktemp("whole")
+    run(written(folder, FINISH))
+    found = output(folder)
+    assert all(rows.total() >= 10 for rows in found.values()), found
+    return found
+
+
+@pytest.mark.parametrize(("state", "n_groups"), [("inline", 3), ("files", 1), ("files", 2)])
+def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_run_gives(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: dict[str, Counter[str]],
+    state: str,
+    n_groups: int,
+) -> None:
+    usual = MicroBatches.complete
+
+    def saving(batches: MicroBatches, batch: int, counts: Counts) -> None:
+        if batch == SAVED_IN:
+            save(spark, str(tmp_path / "out/checkpoint"), str(tmp_path / "saved"))
+        usual(batches, batch, counts)
+
+    monkeypatch.setattr(MicroBatches, "complete", saving)
+    more = f"state: {state}"
+    pipeline = written(tmp_path, more)
+    run(pipeline)
+    monkeypatch.undo()
+    manifest = opened(str(tmp_path / "saved")).manifest
+    assert (manifest.micro_batch, manifest.key_groups) == (SAVED_IN - 1, 2)
+    files = [file for file in (tmp_path / "saved").rglob("*") if file.is_file()]
+    assert all(str(tmp_path).encode() not in file.read_bytes() for file in files)
+    checkpoint = tmp_path / "out/other"
+    assert restore(str(tmp_path / "saved"), str(checkpoint), n_groups).n_groups == n_groups
+    text = pipeline.read_text().replace("checkpoint: out/checkpoint", "checkpoint: out/other")
+    pipeline.write_text(f"{text}\n{FINISH}\n")
+    with pytest.raises(
+        StateError, match=r"E0849.*is not the latest state of its stream: it is of micro-batch 2"
+    ):
+        run(pipeline)
+    if state == "inline":  # a run that ends in the first micro-batch, before it is recorded
+
+        def ending(batches: MicroBatches, batch: int, counts: Counts) -> None:
+            raise StateError("E0702", "the run ends here")
+
+        monkeypatch.setattr(MicroBatches, "complete", ending)
+        with pytest.raises(StateError, match="the run ends here"):
+            run(pipeline, accepts=True)
+        monkeypatch.undo()
+    run(pipeline, accepts=True)
+    assert output(tmp_path) == expected
+    assert not (checkpoint / "restored").exists()
+    assert re.search(r'"key_groups": (\d+)', (checkpoint / "pipeline.json").read_text())[1] == str(n_groups)  # type: ignore[index]
+
+
+def test_the_stored_savepoint_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = stored_savepoint.write(tmp_path, both=True)
+    restore(str(stored_savepoint.STORED), str(tmp_path / "checkpoint"), 3)
+    run(pipeline)
+    found = [row["match_id"] for row in read(tmp_path / "matches", "json")]
+    folders = {name: tmp_path / name for name in ("payments", "cards")}
+    local = match_file(tmp_path / "rules.cep", folders)
+    assert sorted(found) == sorted(local.matches.column("match_id").to_pylist())
+    assert len(found) > 10

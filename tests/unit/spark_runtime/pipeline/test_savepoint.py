@@ -1,0 +1,189 @@
+"""Savepoints: what is refused, and what is read without Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cep.commands.cli import main
+from cep.errors import StateError
+from cep.rulebook import compile_texts
+from spark_runtime.pipeline.checkpoint import SourceIdentity, last_done, open_checkpoint
+from spark_runtime.pipeline.portable import portable, with_paths, without_paths
+from spark_runtime.pipeline.restoring import restore
+from spark_runtime.pipeline.savepoint import Manifest, opened
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.state.restored import Restored
+from spark_runtime.state.snapshots import decode_state
+from spark_runtime.storage.checkpoint_files import LocalFiles
+from tests.spark.stored_savepoint import CARDS, STORED
+
+N_OPEN = 6
+"""Open runs in the stored savepoint; events of the other cards wait."""
+
+NO_SPARK = """
+import sys
+for name in ("pyspark", "py4j"):
+    sys.modules[name] = None
+from cep.commands.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_state_is_read_from_a_savepoint_without_spark() -> None:
+    command = [sys.executable, "-c", NO_SPARK, "state", "show", str(STORED), CARDS[0], "--format", "json"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    runs = [json.loads(line) for line in found.splitlines()]
+    assert [(run["rule"], run["waits_for"]) for run in runs] == [("testing", "large"), ("testing", "small")]
+    assert runs[0]["started"] == "2026-11-01T12:01:00Z"
+
+
+def test_the_open_runs_and_the_sizes_of_a_savepoint_are_listed() -> None:
+    result = CliRunner().invoke(main, ["state", "ls", str(STORED), "--format", "json"])
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.output.splitlines()]
+    by_rule = {row["rule"]: row["open_runs"] for row in rows if "rule" in row}
+    assert by_rule == {"testing": N_OPEN, "often": 0}
+    sizes = [row["bytes"] for row in rows if "group" in row]
+    assert len(sizes) == 2
+    assert min(sizes) > 0
+    top = CliRunner().invoke(main, ["state", "top", str(STORED), "--limit", "2"])
+    assert top.output.count("testing") == 2
+
+
+def copied(folder: Path) -> Path:
+    target = folder / "saved"
+    shutil.copytree(STORED, target)
+    return target
+
+
+@pytest.mark.parametrize("n_groups", [None, 1, 2, 5])
+def test_a_stored_savepoint_is_restored_with_any_number_of_key_groups(
+    tmp_path: Path, n_groups: int | None
+) -> None:
+    path = str(tmp_path / "checkpoint")
+    result = CliRunner().invoke(
+        main, ["restore", str(STORED), path, *([] if n_groups is None else ["--key-groups", str(n_groups)])]
+    )
+    assert result.exit_code == 0, result.output
+    stored = opened(str(STORED)).rules()
+    rules = compile_texts(stored.texts, stored.streams).rule_set
+    sources = {
+        "payments": SourceIdentity("json", str(tmp_path / "in")),
+        "cards": SourceIdentity("json", str(tmp_path / "cards")),
+    }
+    checkpoint = open_checkpoint(LocalFiles(path), path, StoredRules.of(stored.texts, rules), sources, 99)
+    assert checkpoint.n_groups == (n_groups or 2)
+    done = last_done(checkpoint, is_live=False)
+    assert (done.batch, done.offsets) == (-1, {"payments": 1, "cards": 1})
+    assert f"{tmp_path}/in/1.json:14" in done.reached.latest["payments"][1]
+    assert checkpoint.origin is not None
+    restored = Restored(f"{path}/restored", checkpoint.origin.groups)
+    states = [
+        decode_state(part, rules, checkpoint.n_groups)
+        for group in checkpoint.origin.groups
+        for part in restored.parts(group)
+    ]
+    n_open = sum(matcher.n_open_runs for state in states for matcher in state)
+    assert n_open == N_OPEN
+
+
+def test_the_manifest_is_the_same_after_it_was_read() -> None:
+    manifest = opened(str(STORED)).manifest
+    assert Manifest.of_json(json.loads(manifest.to_json())) == manifest
+    assert manifest.watermark is not None
+    assert manifest.watermark.startswith("2026-11-01T12:0")
+
+
+@pytest.mark.parametrize("name", sorted(opened(str(STORED)).manifest.files))
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_damaged_or_missing_file_is_named_and_nothing_is_written(
+    tmp_path: Path, name: str, is_missing: bool
+) -> None:
+    saved = copied(tmp_path)
+    file = saved / name
+    if is_missing:
+        file.unlink()
+    else:
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    with pytest.raises(StateError, match=rf"E0714.*{name}") as caught:
+        restore(str(saved), str(tmp_path / "checkpoint"))
+    assert "copy the savepoint again" in str(caught.value)
+    assert [item.name for item in tmp_path.iterdir()] == ["saved"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "files": 3}'])
+def test_a_damaged_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    saved = copied(tmp_path)
+    (saved / "savepoint.json").write_text(text)
+    with pytest.raises(StateError, match=r"E0714.*savepoint\.json"):
+        restore(str(saved), str(tmp_path / "checkpoint"))
+
+
+def test_another_format_and_a_folder_that_is_no_savepoint_are_refused(tmp_path: Path) -> None:
+    saved = copied(tmp_path)
+    manifest = saved / "savepoint.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1,', '"format": 2,', 1))
+    with pytest.raises(StateError, match=r"E0714.*has format 2, this version reads 1"):
+        restore(str(saved), str(tmp_path / "checkpoint"))
+    with pytest.raises(StateError, match=r"E0714.*is no savepoint"):
+        restore(str(tmp_path), str(tmp_path / "checkpoint"))
+
+
+def test_a_target_that_is_not_empty_is_refused_and_an_empty_one_is_not(tmp_path: Path) -> None:
+    target = tmp_path / "checkpoint"
+    target.mkdir()
+    (target / "file").touch()
+    with pytest.raises(StateError, match=r"E0716.*is not empty"):
+        restore(str(STORED), str(target))
+    assert [item.name for item in target.iterdir()] == ["file"]
+    (target / "file").unlink()
+    restore(str(STORED), str(target))
+    assert (target / "pipeline.json").is_file()
+    with pytest.raises(StateError, match=r"E0716.*no folder on a disk"):
+        restore(str(STORED), "s3a://bucket/checkpoint")
+
+
+def test_other_rules_are_refused_as_after_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "checkpoint")
+    restore(str(STORED), path)
+    stored = opened(str(STORED)).rules()
+    texts = tuple(replace(text, text=text.text.replace("1 HOUR", "2 HOURS")) for text in stored.texts)
+    rules = compile_texts(texts, stored.streams).rule_set
+    sources = {name: SourceIdentity("json", "/in") for name in ("payments", "cards")}
+    with pytest.raises(StateError, match=r"E0701.*rule `testing` has changed"):
+        open_checkpoint(LocalFiles(path), path, StoredRules.of(texts, rules), sources, 2)
+
+
+def test_restored_state_that_is_missing_or_cut_off_is_refused(tmp_path: Path) -> None:
+    restore(str(STORED), str(tmp_path / "checkpoint"))
+    folder = tmp_path / "checkpoint/restored"
+    labels = frozenset(int(file.name) for file in folder.iterdir())
+    restored = Restored(str(folder), labels)
+    assert restored.parts(max(labels) + 1) == []
+    file = folder / str(min(labels))
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(StateError, match=r"E0702.*is cut off"):
+        restored.parts(min(labels))
+    file.unlink()
+    with pytest.raises(StateError, match=r"E0702.*cannot be read"):
+        restored.parts(min(labels))
+
+
+def test_texts_name_no_folder_of_a_source_and_later_that_of_another_machine() -> None:
+    then = {"s": "/data/in", "t": "/data/in/{day}/x.json", "u": "topic"}
+    value = {"s[/data/in/a.json]": [5, "/data/in/a.json:12"], "t": "/data/inner/b", "u[3]": None}
+    found = without_paths(value, then)
+    assert found == {"s[<s>/a.json]": [5, "<s>/a.json:12"], "t": "/data/inner/b", "u[3]": None}
+    now = with_paths(found, {"s": "/elsewhere", "u": "topic"})
+    assert now == {"s[/elsewhere/a.json]": [5, "/elsewhere/a.json:12"], "t": "/data/inner/b", "u[3]": None}
+    assert [portable(place) for place in then.values()] == ["", "", "topic"]
