@@ -1,7 +1,7 @@
 """Makes a savepoint of a checkpoint, beside the run that writes it.
 
 The micro-batch of a savepoint is the last one that Spark has finished. A run records its progress before, and
-Spark retains the state of a hundred micro-batches, so both belong together although the run goes on.
+Spark retains the state of a hundred micro-batches, so both belong together while the run continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of a key group, as people look at it."""
+"""The contents of the state of a key group, for `cep state`."""
 
 from __future__ import annotations
 

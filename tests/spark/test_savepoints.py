@@ -26,15 +26,15 @@ from tests.spark import stored_savepoint
 from tests.spark.events import EVENTS_RULE, ROOM_RULE, RULES
 from tests.spark.test_pipeline import FINISH, keyed_events, read, write_json, write_pipeline
 
-N_FILES, SAVED_IN = 5, 3
+N_FILES, SAVED_IN = 4, 2
 BAD = ['{"id": 1, "ts": "2024-05-01T00:00:00Z"', '{"id": 4, "ts": "2024-05-01T00:00:00Z", "sensor": null}']
 SINKS = "[{format: json, path: out/matches}]"
 
 
 def written(folder: Path, more: str) -> Path:
     """Write a pipeline over files, some of whose events are late."""
-    events = keyed_events(3, 1500)
-    late = events[:1000:50]
+    events = keyed_events(3, 700)
+    late = events[:400:20]
     events = [event for event in events if event not in late] + late
     write_json(folder / "events", events, N_FILES, BAD)
     source = "format: json, path: events, max_files_per_trigger: 1"
@@ -67,11 +67,11 @@ def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> d
     folder = tmp_path_factory.mktemp("whole")
     run(written(folder, FINISH))
     found = output(folder)
-    assert all(rows.total() >= 10 for rows in found.values()), found
+    assert all(rows.total() >= 8 for rows in found.values()), found
     return found
 
 
-@pytest.mark.parametrize(("state", "n_groups"), [("inline", 3), ("files", 1), ("files", 2)])
+@pytest.mark.parametrize(("state", "n_groups"), [("inline", 3), ("files", 1)])
 def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_run_gives(
     spark: SparkSession,
     tmp_path: Path,
@@ -101,7 +101,7 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
     text = pipeline.read_text().replace("checkpoint: out/checkpoint", "checkpoint: out/other")
     pipeline.write_text(f"{text}\n{FINISH}\n")
     with pytest.raises(
-        StateError, match=r"E0849.*is not the latest state of its stream: it is of micro-batch 2"
+        StateError, match=r"E0849.*is not the latest state of its stream: it is of micro-batch 1"
     ):
         run(pipeline)
     if state == "inline":  # a run that ends in the first micro-batch, before it is recorded
@@ -121,7 +121,7 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
 
 def test_the_stored_savepoint_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = stored_savepoint.write(tmp_path, both=True)
-    restore(str(stored_savepoint.STORED), str(tmp_path / "checkpoint"), 3)
+    restore(str(stored_savepoint.STORED), str(tmp_path / "checkpoint"))
     run(pipeline)
     found = [row["match_id"] for row in read(tmp_path / "matches", "json")]
     folders = {name: tmp_path / name for name in ("payments", "cards")}
