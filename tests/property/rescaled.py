@@ -64,8 +64,10 @@ class Groups:
                 of_group.setdefault(group, [])
         for group, parcels in of_group.items():
             self._call(group, parcels, self.watermark_us, None)
-        if reached_us is not None and (self.watermark_us is None or reached_us > self.watermark_us):
-            self.watermark_us = reached_us
+        # As in a pipeline, no key group has passed the watermark after a micro-batch.
+        times_us = [row[self.rules.inputs[name].event_time] for name, rows in rows_of for row in rows]
+        reached = [int(str(us)) - self.rules.lateness_us for us in times_us]
+        self.watermark_us = max((us for us in (self.watermark_us, *reached) if us is not None), default=None)
 
     def _call(self, group: int, parcels: Sequence[Parcel], spark_us: int | None, cap_us: int | None) -> None:
         moment = Moment(group, spark_us, cap_us, None)

@@ -12,7 +12,7 @@ from tests.property.strategies.late import drawn
 
 def test_the_matches_after_a_move_to_other_key_groups_are_those_without_it(tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
-    for number in range(12):
+    for number in range(6):
         check(drawn(Random(number)), tmp_path / str(number), Random(number), tally)
     for name in ("moves", "joined", "parts", "matches"):
         assert tally[name] > 10, tally
