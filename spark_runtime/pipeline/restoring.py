@@ -12,14 +12,12 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cep.engine.corrections.corrector import is_corrected
-from cep.errors import StateError
 from cep.rulebook import compile_texts
 from spark_runtime.pipeline.checkpoint import DONE, PIPELINE, Origin, SourceIdentity, new_name, pipeline_json
 from spark_runtime.pipeline.checkpoint import RULES as RULES_OF_CHECKPOINT
 from spark_runtime.pipeline.savepoint import RULES, SOURCES, Manifest, Savepoint, new_folder, opened
 from spark_runtime.state.restored import FOLDER, add_part
-from spark_runtime.state.snapshots import divided_state, snapshots_in
+from spark_runtime.state.snapshots import divided_state
 from spark_runtime.wire.key_groups import labels
 from spark_runtime.wire.packer import groups_of
 
@@ -39,8 +37,7 @@ def restore(folder: str, path: str, n_groups: int | None = None) -> RestoredChec
     Raises
     ------
     StateError
-        The savepoint cannot be read (E0714), the target is not empty (E0716), or its number of key groups
-        cannot change (E0704).
+        The savepoint cannot be read (E0714), or the target is not empty (E0716).
     """
     savepoint = opened(folder)
     manifest = savepoint.manifest
@@ -96,7 +93,6 @@ def _restore_groups(savepoint: Savepoint, folder: Path, n_groups: int) -> frozen
     now = labels(n_groups, n_groups)
     is_first = True
     for _, data in savepoint.groups():
-        _require_divisible(data)
         for label, part in zip(
             now, divided_state(data, rules, groups_of(rules, n_groups), n_groups), strict=True
         ):
@@ -104,12 +100,3 @@ def _restore_groups(savepoint: Savepoint, folder: Path, n_groups: int) -> frozen
                 add_part(folder, label, part.data)
         is_first = False
     return frozenset() if is_first else frozenset(now)
-
-
-def _require_divisible(data: bytes) -> None:
-    if any(map(is_corrected, snapshots_in(data))):
-        raise StateError(
-            "E0704",
-            "the state has corrections (`late: correct within`), its number of key groups cannot change",
-            "restore it without --key-groups",
-        )

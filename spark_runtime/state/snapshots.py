@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cep.engine.chains.chain import units_of
 from cep.engine.corrections.corrector import Corrector, is_corrected, restored
+from cep.engine.corrections.evaluated import OneProgram
+from cep.engine.corrections.regrouping import divided_corrector, joined_corrector
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
 from cep.errors import StateError
 from cep.program.program import Program
-from cep.rule_set import RuleSet
+from cep.rule_set import Corrections, RuleSet
 
 if TYPE_CHECKING:
     from cep.engine.tables.tables import GivenTable
@@ -95,37 +98,47 @@ def snapshots_in(data: bytes | bytearray) -> list[bytes]:
 def divided_state(data: bytes, rules: RuleSet, groups_of: Sequence[GroupsOf], n_groups: int) -> list[Part]:
     """Return the parts of a key group's state for each of `n_groups` others.
 
-    `groups_of` returns the new group of rows, for each program. The state has no corrections.
+    `groups_of` returns the new group of rows, for each program.
 
     Raises StateError: the state is of other rules (E0701) or another version (E0703), or is damaged (E0702).
     """
-    numbers = {program.fingerprint: number for number, program in enumerate(rules.programs)}
-    of_programs: list[list[bytes]] = []
-    are_empty = [True] * n_groups
-    for snapshot in snapshots_in(data):
-        fingerprint = header(snapshot).fingerprint
-        if fingerprint not in numbers:
-            raise other_rules([decode(snapshot).identity()], [program.identity for program in rules.programs])
-        number = numbers[fingerprint]
-        parts = divided(rules.programs[number], snapshot, groups_of[number], n_groups)
-        of_programs.append([part.data for part in parts])
-        are_empty = [before and part.is_empty for before, part in zip(are_empty, parts, strict=True)]
+    snapshots = snapshots_in(data)
+    parts = []
+    if any(map(is_corrected, snapshots)):
+        numbers = {id(program): number for number, program in enumerate(rules.programs)}
+        for unit, snapshot in zip(
+            units_of(replace(rules, corrections=Corrections(1))), snapshots, strict=True
+        ):
+            one = OneProgram(unit) if isinstance(unit, Program) else unit
+            of_unit = [groups_of[numbers[id(program)]] for program in one.programs]
+            parts.append(divided_corrector(one, snapshot, of_unit, n_groups))
+    else:
+        by_fingerprint = {
+            of.fingerprint: (of, groups) for of, groups in zip(rules.programs, groups_of, strict=True)
+        }
+        for snapshot in snapshots:
+            program, groups = by_fingerprint[header(snapshot).fingerprint]
+            parts.append(divided(program, snapshot, groups, n_groups))
     return [
-        Part(_encoded(snapshots, n_groups), is_empty)
-        for snapshots, is_empty in zip(zip(*of_programs, strict=True), are_empty, strict=True)
+        Part(_encoded([part.data for part in of_group], n_groups), all(part.is_empty for part in of_group))
+        for of_group in zip(*parts, strict=True)
     ]
 
 
 def joined_state(parts: Sequence[Sequence[Matcher | Corrector]], n_groups: int) -> bytes:
-    """Return the state of several key groups without corrections as that of one.
+    """Return the state of several key groups as that of one.
 
     All of them have reached the same event time, and their matchers are of the same programs.
     """
     found = []
     for matchers in zip(*parts, strict=True):
-        program = matchers[0].program
-        assert isinstance(program, Program)
-        found.append(joined(program, [matcher.snapshot() for matcher in matchers]))
+        correctors = [matcher for matcher in matchers if isinstance(matcher, Corrector)]
+        if correctors:
+            found.append(joined_corrector(correctors))
+        else:
+            program = matchers[0].program
+            assert isinstance(program, Program)
+            found.append(joined(program, [matcher.snapshot() for matcher in matchers]))
     return _encoded(found, n_groups)
 
 

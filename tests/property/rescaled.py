@@ -20,7 +20,7 @@ from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.local.given_events import event_table
-from cep.rule_set import RuleSet
+from cep.rule_set import KIND, RETRACT, REVISION, RuleSet
 from spark_runtime.operator.call import Moment
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.state.restored import Restored, add_part
@@ -28,7 +28,7 @@ from spark_runtime.state.snapshots import divided_state
 from spark_runtime.wire.packer import Packer, groups_of
 from spark_runtime.wire.parcels import GROUP, Contents, Parcel, of_batch
 from tests.property.kept_state import Input, inputs_of
-from tests.property.strategies.late import Arrival, Late, drawn
+from tests.property.strategies.late import PLENTY, Arrival, Late, drawn
 
 
 class Groups:
@@ -37,7 +37,7 @@ class Groups:
     def __init__(self, rules: RuleSet, n_groups: int) -> None:
         self.rules = rules
         self.watermark_us: int | None = None
-        self.found: list[str] = []
+        self.found: Counter[str] = Counter()  # what was reported and not withdrawn
         self._begin(n_groups, None)
 
     def _begin(self, n_groups: int, restored: Restored | None) -> None:
@@ -74,7 +74,10 @@ class Groups:
         results, self.values[group] = self.operator._call_inline(self.values.get(group), moment, parcels)
         self.deadlines[group] = results.deadline_us
         for table in results.found.matches:
-            self.found += (repr(sorted(row.items())) for row in table.to_pylist())
+            for row in table.to_pylist():
+                sign = -1 if row.pop(KIND, None) == RETRACT else 1
+                row.pop(REVISION, None)
+                self.found[repr(sorted(row.items()))] += sign
 
     def rescale(self, n_groups: int, folder: Path, tally: Counter[str]) -> None:
         """Write the state as that of `n_groups` groups; do the first micro-batch of a restored checkpoint."""
@@ -112,7 +115,9 @@ def with_more_keys(case: Late, random: Random) -> Late:
 def check(case: Late, folder: Path, random: Random, tally: Counter[str]) -> None:
     """Compare all matches of groups that stay, and of groups that move now and then."""
     case = with_more_keys(case, random)
-    rules = case.rule_set().with_corrections(None)
+    rules = case.rule_set()
+    bound = None if random.random() < 0.6 else replace(case.bound, max_retained=PLENTY)
+    rules = rules.with_corrections(bound)
     stay, move = Groups(rules, random.randint(1, 5)), Groups(rules, random.randint(1, 5))
     for number, given in enumerate(inputs_of(case, rules)):
         if number and random.random() < 0.3:
@@ -120,8 +125,9 @@ def check(case: Late, folder: Path, random: Random, tally: Counter[str]) -> None
             tally["moves"] += 1
         stay.call(given)
         move.call(given)
-    assert Counter(move.found) == Counter(stay.found)
-    tally["matches"] += len(stay.found)
+    assert move.found == stay.found
+    tally["matches"] += stay.found.total()
+    tally["corrected"] += bound is not None
 
 
 def main() -> int:

@@ -18,9 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.arrays import I64
 from cep.engine.chains.fed_matchers import FedMatchers
 from cep.engine.matching.counters import Counters, n_counted
 from cep.engine.matching.matcher import Emit, Matcher
+from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
 from cep.program.program import TIME_COLUMN, Program, RuleProgram
 from cep.rule_set import RuleSet
 
@@ -117,14 +119,39 @@ class LinkedPrograms:
 
     def restored(self, data: bytes | memoryview) -> LinkedMatchers:
         """Return the `LinkedMatchers` that wrote `data`. Raises StateError as `Matcher.restore` does."""
-        view = memoryview(data)
-        matchers = []
-        for program in self.programs:
+        pairs = zip(self.programs, self._snapshots(data), strict=True)
+        return LinkedMatchers(self, [Matcher.restore(program, part, self.tables) for program, part in pairs])
+
+    def _snapshots(self, data: bytes | memoryview) -> list[memoryview]:
+        """Return the snapshots of the matchers."""
+        view, found = memoryview(data), []
+        for _ in self.programs:
             (length,) = _LENGTH.unpack_from(view)
-            view = view[_LENGTH.size :]
-            matchers.append(Matcher.restore(program, view[:length], self.tables))
-            view = view[length:]
-        return LinkedMatchers(self, matchers)
+            found.append(view[_LENGTH.size :][:length])
+            view = view[_LENGTH.size + length :]
+        return found
+
+    def own_rows(self, number: int, events: pa.Table) -> I64:
+        """Return the rows of the events of program `number`."""
+        return np.flatnonzero(np.asarray(events.column(_PROGRAM)) == number)
+
+    def divided(self, data: bytes | memoryview, groups_of: Sequence[GroupsOf], n: int) -> list[Part]:
+        """Return the state in a snapshot by group of keys."""
+        of_programs = [
+            divided(program, part, of, n)
+            for program, part, of in zip(self.programs, self._snapshots(data), groups_of, strict=True)
+        ]
+        return [
+            Part(_together([part.data for part in parts]), all(part.is_empty for part in parts))
+            for parts in zip(*of_programs, strict=True)
+        ]
+
+    def as_one(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
+        """Return the snapshots of `LinkedMatchers` as that of one."""
+        of_programs = zip(*map(self._snapshots, snapshots), strict=True)
+        return _together(
+            [joined(program, parts) for program, parts in zip(self.programs, of_programs, strict=True)]
+        )
 
 
 class LinkedMatchers:
@@ -201,8 +228,11 @@ class LinkedMatchers:
 
     def snapshot(self) -> bytes:
         """Return everything needed to continue elsewhere, as bytes."""
-        parts = [matcher.snapshot() for matcher in self._matchers]
-        return b"".join(part for data in parts for part in (_LENGTH.pack(len(data)), data))
+        return _together([matcher.snapshot() for matcher in self._matchers])
+
+
+def _together(snapshots: Sequence[bytes]) -> bytes:
+    return b"".join(part for data in snapshots for part in (_LENGTH.pack(len(data)), data))
 
 
 def _column(number: int, name: str) -> str:

@@ -30,15 +30,7 @@ import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
 from cep.engine.corrections.evaluated import Evaluated, OneProgram
-from cep.engine.corrections.retained import (
-    MAGIC,
-    RetainedTable,
-    Section,
-    SectionReader,
-    Segment,
-    tables_of,
-    write_sections,
-)
+from cep.engine.corrections.retained import MAGIC, Retained, RetainedTable, Segment, tables_of
 from cep.engine.corrections.row_differences import changed_ids, may_differ
 from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
 from cep.engine.matching.counters import Counters
@@ -88,6 +80,11 @@ class Corrector:
         self._has_overflowed = False  # more was found in this call than may be retained
         self._n_events = self._n_late = self._n_uncorrected = 0
         self._n_retracted = {rule.name: 0 for rule in program.rules}
+
+    @property
+    def unit(self) -> Evaluated:
+        """What it evaluates."""
+        return self._unit
 
     @property
     def watermark_us(self) -> int:
@@ -422,19 +419,16 @@ class Corrector:
         """Return what is needed to continue elsewhere, as bytes (`cep.engine.corrections.retained`)."""
         waiting = pa.concat_tables([self._unit.event_schema.empty_table(), *self._waiting, *self._late])
         numbers = [
-            *(self._first_revision, len(self._segments), self._n_events, self._n_late, self._n_uncorrected),
+            *(self._first_revision, self._n_events, self._n_late, self._n_uncorrected),
             *self._n_retracted.values(),
         ]
-        sections: list[Section] = [
+        return Retained(
             numbers,
             self._front.snapshot(),
             RetainedTable.of(waiting),
             RetainedTable.of(self._withdrawn),
-        ]
-        for segment in self._segments:
-            sections.append([segment.start_us, len(segment.events), len(segment.rows)])
-            sections += [segment.save, *segment.events, *segment.rows]
-        return write_sections(_fingerprint(self._unit), sections)
+            self._segments,
+        ).encode(fingerprint_of(self._unit))
 
     @classmethod
     def restore(
@@ -451,28 +445,22 @@ class Corrector:
         """
         corrector = cls(program, corrections, tables)
         unit = corrector._unit
-        reader = SectionReader(data, _fingerprint(unit))
-        numbers = reader.numbers()
+        stored = Retained.decode(data, fingerprint_of(unit))
+        numbers = stored.numbers
         if len(numbers) != _N_NUMBERS + len(program.rules):
             raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
-        corrector._first_revision, n_segments, *counts = numbers[:_N_NUMBERS]
+        corrector._first_revision, *counts = numbers[:_N_NUMBERS]
         corrector._n_events, corrector._n_late, corrector._n_uncorrected = counts
         names = [rule.name for rule in program.rules]
         corrector._n_retracted = dict(zip(names, numbers[_N_NUMBERS:], strict=True))
-        corrector._front = unit.restored(reader.part())
-        waiting = reader.table().table()
+        corrector._front = unit.restored(bytes(stored.front))
+        waiting = stored.waiting.table()
         time_us = np.asarray(waiting.column(TIME_COLUMN))
         has_passed = is_late(late_by_us(time_us, corrector.watermark_us))
         corrector._late = _non_empty(waiting.filter(pa.array(has_passed)))
         corrector._waiting = _non_empty(waiting.filter(pa.array(~has_passed)))
-        corrector._withdrawn = reader.table().table()
-        corrector._segments = []
-        for _ in range(n_segments):
-            start_us, n_events, n_rows = reader.numbers()
-            segment = Segment(start_us, reader.part())
-            segment.events = [reader.table() for _ in range(n_events)]
-            segment.rows = [reader.table() for _ in range(n_rows)]
-            corrector._segments.append(segment)
+        corrector._withdrawn = stored.withdrawn.table()
+        corrector._segments = stored.segments
         return corrector
 
 
@@ -481,7 +469,7 @@ def is_corrected(data: bytes | memoryview) -> bool:
     return bytes(data[:4]) == MAGIC
 
 
-def _fingerprint(program: Evaluated) -> bytes:
+def fingerprint_of(program: Evaluated) -> bytes:
     """Return 16 bytes that also depend on the order of the rules.
 
     The retained events are prepared: the order of the rules decides the meaning of each bit.
@@ -511,7 +499,7 @@ def restored(
 
 _TIMES = ("match_start", "match_end")
 
-_N_NUMBERS = 5
+_N_NUMBERS = 4
 """Numbers of a snapshot before the numbers of retracted matches by rule."""
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
 
+from cep.arrays import I64
 from cep.engine.matching.counters import Counters, n_counted
 from cep.engine.matching.matcher import Emit, Matcher
+from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
 from cep.program.program import Program, RuleProgram
 
 if TYPE_CHECKING:
@@ -95,6 +98,21 @@ class Evaluated(Protocol):
     def restored(self, data: bytes | memoryview) -> Front:
         """Return the evaluator that wrote `data`. Raises StateError."""
 
+    def own_rows(self, number: int, events: pa.Table) -> I64:
+        """Return the rows of the events of program `number`."""
+
+    def split(self, number: int, events: pa.Table) -> pa.Table:
+        """Return the events of program `number`, as prepared for it."""
+
+    def divided(self, data: bytes | memoryview, groups_of: Sequence[GroupsOf], n: int) -> list[Part]:
+        """Return the state in a snapshot by group of keys (`cep.engine.matching.regrouping`).
+
+        `groups_of` returns the group of rows, for each program.
+        """
+
+    def as_one(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
+        """Return the snapshots of evaluators as that of one (`cep.engine.matching.regrouping`)."""
+
 
 @dataclass(frozen=True)
 class OneProgram:
@@ -144,3 +162,19 @@ class OneProgram:
     def restored(self, data: bytes | memoryview) -> Matcher:
         """Return the matcher that wrote `data`."""
         return Matcher.restore(self.program, data, self.tables)
+
+    def own_rows(self, number: int, events: pa.Table) -> I64:
+        """Return all rows."""
+        return np.arange(events.num_rows)
+
+    def split(self, number: int, events: pa.Table) -> pa.Table:
+        """Return all events."""
+        return events
+
+    def divided(self, data: bytes | memoryview, groups_of: Sequence[GroupsOf], n: int) -> list[Part]:
+        """Return the state in a snapshot by group of keys."""
+        return divided(self.program, data, groups_of[0], n)
+
+    def as_one(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
+        """Return the snapshots of matchers as that of one."""
+        return joined(self.program, snapshots)

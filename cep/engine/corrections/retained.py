@@ -104,6 +104,55 @@ def write_sections(fingerprint: bytes, sections: Iterable[Section]) -> bytes:
     return b"".join([_HEADER.pack(MAGIC, VERSION, fingerprint, checksum), *body])
 
 
+@dataclass(slots=True)
+class Retained:
+    """What a snapshot of a `Corrector` contains.
+
+    Parameters
+    ----------
+    numbers
+        The first revision; the events, late events, and those that came too late for a correction; then the
+        retracted matches of each rule.
+    front
+        The evaluator that continues as if no event were late.
+    waiting
+        The events that are not evaluated yet.
+    withdrawn
+        Matches that may be found again.
+    """
+
+    numbers: list[int]
+    front: Part
+    waiting: RetainedTable
+    withdrawn: RetainedTable
+    segments: list[Segment]
+
+    def encode(self, fingerprint: bytes) -> bytes:
+        """Return it as bytes."""
+        first, *counts = self.numbers
+        sections: list[Section] = [
+            [first, len(self.segments), *counts], self.front, self.waiting, self.withdrawn
+        ]  # fmt: skip
+        for segment in self.segments:
+            sections.append([segment.start_us, len(segment.events), len(segment.rows)])
+            sections += [segment.save, *segment.events, *segment.rows]
+        return write_sections(fingerprint, sections)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview, fingerprint: bytes) -> Retained:
+        """Return what `encode` wrote. Raises StateError, see `SectionReader`."""
+        reader = SectionReader(data, fingerprint)
+        first, n_segments, *counts = reader.numbers()
+        found = cls([first, *counts], reader.part(), reader.table(), reader.table(), [])
+        for _ in range(n_segments):
+            start_us, n_events, n_rows = reader.numbers()
+            segment = Segment(start_us, reader.part())
+            segment.events = [reader.table() for _ in range(n_events)]
+            segment.rows = [reader.table() for _ in range(n_rows)]
+            found.segments.append(segment)
+        return found
+
+
 class SectionReader:
     """Reads what `write_sections` wrote, in its order.
 
