@@ -51,7 +51,8 @@ def test_foreach_batch_splits_what_was_found(spark: SparkSession, tmp_path: Path
     write_files(spark, tmp_path / "events", events, 2)
     folder = tmp_path / "events"
     started(detect_all(stream_of_files(spark, folder), programs), tmp_path).awaitTermination()
-    write_files(spark, tmp_path / "more", [{**events[0], "id": 20_001}], 1)
+    # Only an event that a rule could use is reported as late.
+    write_files(spark, tmp_path / "more", [{**events[0], "id": 20_001, "kind": "a", "value": 1.0}], 1)
     (tmp_path / "more/part-000.parquet").rename(folder / "part-900.parquet")
     started(detect_all(stream_of_files(spark, folder), programs), tmp_path).awaitTermination()
     expected = local_matches(programs, events)
