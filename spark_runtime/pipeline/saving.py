@@ -63,7 +63,7 @@ def save(spark: SparkSession, path: str, folder: str) -> Manifest:
     checkpoint, rules = read_checkpoint(files_of(spark, path), path)
     batch, progress = _progress(checkpoint)
     sources = source_identities(checkpoint)
-    _require_saved_positions(checkpoint, batch, sources)
+    require_saved_positions(checkpoint, batch, sources)
     with new_folder(folder) as place:
         return _written(spark, checkpoint, _without_places(rules), sources, batch, progress, place)
 
@@ -82,7 +82,7 @@ def _progress(checkpoint: Checkpoint) -> tuple[int, list[Any]]:
     )
 
 
-def _require_saved_positions(checkpoint: Checkpoint, batch: int, sources: dict[str, SourceIdentity]) -> None:
+def require_saved_positions(checkpoint: Checkpoint, batch: int, sources: dict[str, SourceIdentity]) -> None:
     """Raise StateError if the position of a source is elsewhere than in our part of the checkpoint."""
     for stream, source in sources.items():
         kind = source_type(source.file_format)

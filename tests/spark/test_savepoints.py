@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from cep.commands.cli import main
 from cep.counts import Counts
 from cep.errors import StateError
 from cep.local.match_file import match_file
@@ -116,11 +118,22 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
     run(pipeline, accepts=True)
     assert output(tmp_path) == expected
     assert not (checkpoint / "restored").exists()
+    for code, told in ((0, f", {n_groups} key groups, "), (1, "E0716")):  # the second time it is not empty
+        again = CliRunner().invoke(main, ["savepoint", str(checkpoint), str(tmp_path / "again")])
+        assert again.exit_code == code, again.output
+        assert told in again.output
     assert re.search(r'"key_groups": (\d+)', (checkpoint / "pipeline.json").read_text())[1] == str(n_groups)  # type: ignore[index]
 
 
 def test_the_stored_savepoint_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = stored_savepoint.write(tmp_path, both=True)
+    usual = pipeline.read_text()
+    restore(str(stored_savepoint.STORED), str(tmp_path / "other"))
+    by_spark = usual.replace("path: payments", f"path: 'file://{tmp_path}/payments'")
+    pipeline.write_text(by_spark.replace("checkpoint: checkpoint", "checkpoint: other"))
+    with pytest.raises(StateError, match=r"E0715.*no position of a source that only Spark reads"):
+        run(pipeline)
+    pipeline.write_text(usual)
     restore(str(stored_savepoint.STORED), str(tmp_path / "checkpoint"))
     run(pipeline)
     found = [row["match_id"] for row in read(tmp_path / "matches", "json")]

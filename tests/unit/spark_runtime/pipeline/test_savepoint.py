@@ -15,10 +15,11 @@ from click.testing import CliRunner
 from cep.commands.cli import main
 from cep.errors import StateError
 from cep.rulebook import compile_texts
-from spark_runtime.pipeline.checkpoint import SourceIdentity, last_done, open_checkpoint
+from spark_runtime.pipeline.checkpoint import Checkpoint, SourceIdentity, last_done, open_checkpoint
 from spark_runtime.pipeline.portable import portable, with_paths, without_paths
 from spark_runtime.pipeline.restoring import restore
 from spark_runtime.pipeline.savepoint import Manifest, opened
+from spark_runtime.pipeline.saving import require_saved_positions
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import Restored
 from spark_runtime.state.snapshots import decode_state
@@ -162,6 +163,26 @@ def test_other_rules_are_refused_as_after_a_restart(tmp_path: Path) -> None:
     sources = {name: SourceIdentity("json", "/in") for name in ("payments", "cards")}
     with pytest.raises(StateError, match=r"E0701.*rule `testing` has changed"):
         open_checkpoint(LocalFiles(path), path, StoredRules.of(texts, rules), sources, 2)
+
+
+@pytest.mark.parametrize(
+    ("source", "n_lines", "why"),
+    [
+        (SourceIdentity("postgres", "orders by slot"), 3, "its replication slot keeps the log only"),
+        (SourceIdentity("json", "/in"), 4, "a source that only Spark reads"),
+    ],
+)
+def test_a_source_whose_position_is_elsewhere_is_refused(
+    tmp_path: Path, source: SourceIdentity, n_lines: int, why: str
+) -> None:
+    offsets = tmp_path / "query/offsets"
+    offsets.mkdir(parents=True)
+    checkpoint = Checkpoint(str(tmp_path), "run", 2, LocalFiles(str(tmp_path)))
+    (offsets / "0").write_text("v1\n{}\n0\n")
+    require_saved_positions(checkpoint, 0, {"s": SourceIdentity("json", "/in")})
+    (offsets / "0").write_text("v1\n{}\n" + "0\n" * (n_lines - 2))
+    with pytest.raises(StateError, match=rf"E0715.*{why}"):
+        require_saved_positions(checkpoint, 0, {"s": source})
 
 
 def test_restored_state_that_is_missing_or_cut_off_is_refused(tmp_path: Path) -> None:
