@@ -178,27 +178,37 @@ def run_timed_events(
 
 
 @kernel
-def expire_all(pool: Pool, first: int, bound_us: int, fan_out: int) -> int:
+def expire_all(pool: Pool, due: I64, first: int, bound_us: int, fan_out: int) -> int:
     """Process everything that is due up to `bound_us`, starting with slot `first`. Return the slot at which
     room is needed, or the number of slots.
 
     Parameters
     ----------
+    due : (blocks,) int64
+        A time for each block of keys before which no run has a deadline, as for `close_all`.
     first : int
         The first slot.
     """
     keys = pool.keys
-    for slot in range(first, keys.shape[0]):
-        while keys[slot, at.EARLIEST_US] <= bound_us:
-            if not has_room(pool, slot, fan_out):
-                return slot
-            expire(pool, slot)
-    return keys.shape[0]
+    n_slots = keys.shape[0]
+    for block in range(first // at.BLOCK, due.shape[0]):
+        if due[block] > bound_us:
+            continue
+        start, end = block * at.BLOCK, min((block + 1) * at.BLOCK, n_slots)
+        for slot in range(max(start, first), end):
+            while keys[slot, at.EARLIEST_US] <= bound_us:
+                if not has_room(pool, slot, fan_out):
+                    return slot
+                expire(pool, slot)
+        due[block] = at.NEVER
+        for slot in range(start, end):
+            due[block] = min(due[block], keys[slot, at.EARLIEST_US])
+    return n_slots
 
 
-def earliest_due(keys: I64) -> int:
-    """Return a time before which no run of any key has a deadline; the largest int64: no run has one."""
-    return int(keys[:, at.EARLIEST_US].min(initial=at.NEVER))
+def note_deadlines(pool: Pool, due: I64, slots: I64) -> None:
+    """Lower `due` to what the keys of `slots` have now; see `note_closes`."""
+    np.minimum.at(due, slots // at.BLOCK, pool.keys[slots, at.EARLIEST_US])
 
 
 def has_open_look_behinds(tables: RuleTables, keys: I64, watermark_us: int) -> npt.NDArray[np.bool_]:

@@ -50,6 +50,9 @@ HEAD, TAIL, TRIGGER_MASK, N_RUNS = range(4)
 EARLIEST_US, N_EVENTS = 4, 5
 LAST_MET = 6
 
+BLOCK = 64
+"""Keys for which one time says before when none of their runs ends by time."""
+
 # Places in `meta`.
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
 OVERFLOWED = 6  # 1 + slot of a key that had too many runs under ON OVERFLOW FAIL; 0: none

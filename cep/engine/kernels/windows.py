@@ -98,23 +98,58 @@ def run_events(pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: 
     return rows.shape[0]
 
 
+@inlined
+def next_close(pool: Pool, slot: int) -> int:
+    """Return the first time at which the window of an open run of a key closes; `NEVER`: none is open."""
+    run = pool.keys[slot, at.HEAD]
+    while run != at.NONE and pool.runs[run, at.STATE] == at.PENDING:
+        run = pool.runs[run, at.NEXT]
+    return at.NEVER if run == at.NONE else pool.runs[run, at.START_US] + pool.rule[at.SPAN_US]
+
+
 @kernel
-def close_all(pool: Pool, first: int, bound_us: int) -> int:
+def close_all(pool: Pool, due: I64, first: int, bound_us: int) -> int:
     """Close windows up to `bound_us`, from slot `first` on. Return the slot at which room is needed, or the
     number of slots.
 
     Parameters
     ----------
+    due : (blocks,) int64
+        A time for each block of keys before which no window closes. Later blocks are not read; the times of
+        the others become exact.
     first : int
         The first slot.
     """
-    for slot in range(first, pool.keys.shape[0]):
-        if pool.keys[slot, at.HEAD] == at.NONE:
+    n_slots = pool.keys.shape[0]
+    for block in range(first // at.BLOCK, due.shape[0]):
+        if due[block] > bound_us:
             continue
-        if not has_room(pool, slot, 1):
-            return slot
-        close(pool, slot, bound_us)
-    return pool.keys.shape[0]
+        start, end = block * at.BLOCK, min((block + 1) * at.BLOCK, n_slots)
+        for slot in range(max(start, first), end):
+            if pool.keys[slot, at.HEAD] == at.NONE:
+                continue
+            if not has_room(pool, slot, 1):
+                return slot
+            close(pool, slot, bound_us)
+        due[block] = at.NEVER
+        for slot in range(start, end):
+            due[block] = min(due[block], next_close(pool, slot))
+    return n_slots
+
+
+@kernel
+def note_closes(pool: Pool, due: I64, slots: I64) -> None:
+    """Lower `due` to what the keys of `slots` have now.
+
+    Parameters
+    ----------
+    due : (blocks,) int64
+        As for `close_all`.
+    slots : (n,) int64
+        Slots, any of them several times.
+    """
+    for slot in slots:
+        due[slot // at.BLOCK] = min(due[slot // at.BLOCK], next_close(pool, slot))
 
 
 @kernel
@@ -142,22 +177,3 @@ def end_all(pool: Pool, first: int) -> int:
             run = following
         report_decided(pool, slot)
     return keys.shape[0]
-
-
-@kernel
-def earliest_close(runs: I64, keys: I64, span_us: int) -> int:
-    """Return the first time at which the window of an open run closes; the largest int64: never.
-
-    Parameters
-    ----------
-    span_us : int
-        The length of the window.
-    """
-    earliest = at.INT64_MAX
-    for slot in range(keys.shape[0]):
-        run = keys[slot, at.HEAD]
-        while run != at.NONE and runs[run, at.STATE] == at.PENDING:
-            run = runs[run, at.NEXT]
-        if run != at.NONE:
-            earliest = min(earliest, runs[run, at.START_US] + span_us)
-    return earliest

@@ -22,11 +22,12 @@ import pyarrow as pa
 from cep.arrays import I64
 from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
 from cep.engine.kernels import layout as at
-from cep.engine.kernels.clocks import earliest_due, expire_all, has_open_look_behinds, run_timed_events
+from cep.engine.kernels.clocks import has_open_look_behinds, run_timed_events
 from cep.engine.kernels.columns.order import gather, rows_with
-from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
+from cep.engine.kernels.windows import end_all, run_events
 from cep.engine.keys.key_slots import KeySlots
 from cep.engine.matching.counters import Counters, n_counted
+from cep.engine.matching.deadlines import Deadlines
 from cep.engine.matching.match_batch import build_matches, empty_matches
 from cep.engine.matching.packed_rule import pack_rule
 from cep.engine.order.column_cells import ColumnCells
@@ -84,6 +85,7 @@ class _RuleState:
         self.null = np.zeros(len(self.stack), np.uint8)
         self.packed = pack_rule(program, rule)
         self.fan_out = fan_out(rule)
+        self.deadlines = Deadlines(rule, self.fan_out)
         self.event_mask = int(np.uint64(rule.event_mask).astype(np.int64))
         self.suppression = Suppression(rule.suppress_us)
         self.run_events = run_timed_events if rule.is_timed else run_events
@@ -147,6 +149,7 @@ class _RuleState:
             if done == len(rows):
                 break
             self.make_room(int(events[at.SLOT, rows[done]]), found)
+        self.deadlines.note(self.arrays(), events, rows)
         self.drain(found)
 
     @property
@@ -157,11 +160,13 @@ class _RuleState:
 
     def next_end_us(self) -> int:
         """Return a time before which no run ends by time; `END_OF_TIME_US` or more: no run ever does."""
-        if self.rule.is_timed:
-            return earliest_due(self.pool.keys)
-        if self.rule.span_us < 0:
-            return END_OF_TIME_US
-        return int(earliest_close(self.pool.runs, self.pool.keys, self.rule.span_us))
+        return self.deadlines.first(self.arrays())
+
+    def keep_slots(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Forget the keys that are not in `kept`."""
+        self.pool = self.pool.with_keys(kept)
+        self.suppression.keep_slots(kept)
+        self.deadlines.forget()
 
     def live(self, watermark_us: int) -> npt.NDArray[np.bool_]:
         """Return which keys have an open run, matches to suppress, or an event to remember."""
@@ -173,19 +178,17 @@ class _RuleState:
 
     def close(self, bound_us: int, found: list[I64]) -> None:
         """Close the windows, and end the runs by their deadlines, up to `bound_us`."""
-        if self.rule.is_timed:
-            self._visit_keys(expire_all, found, bound_us, self.fan_out)
-        elif self.rule.span_us >= 0:
-            self._visit_keys(close_all, found, bound_us)
+        if self.deadlines.exist:
+            self._visit_keys(lambda pool, first: self.deadlines.close(pool, first, bound_us), found)
         if bound_us == END_OF_TIME_US and self.rule.selection == SelectionCode.PREFERRED:
             self._visit_keys(end_all, found)
         self.drain(found)
 
-    def _visit_keys(self, visit: Callable[..., int], found: list[I64], *args: int) -> None:
+    def _visit_keys(self, visit: Callable[[at.Pool, int], int], found: list[I64]) -> None:
         """Run a kernel over all keys. It stops where room is needed."""
         done = 0
         while done < len(self.pool.keys):
-            done = visit(self.arrays(), done, *args)
+            done = visit(self.arrays(), done)
             if done < len(self.pool.keys):
                 self.make_room(done, found)
 
@@ -466,8 +469,7 @@ class Matcher:
     def _keep_slots(self, live: npt.NDArray[np.bool_]) -> None:
         self._keys.keep(live)
         for state in self._rules:
-            state.pool = state.pool.with_keys(live)
-            state.suppression.keep_slots(live)
+            state.keep_slots(live)
         if self._past is not None:
             self._past.keep_slots(live)
 

@@ -79,7 +79,7 @@ def _multiplies(rule: RuleProgram) -> bool:
 
 
 class Lookahead:
-    """The rules of a program for which `final_mask` is known."""
+    """The rules of a program for which `final_mask` is known, and how many runs a key may have."""
 
     def __init__(self, program: Program) -> None:
         masks = [final_mask(rule) for rule in program.rules]
@@ -98,6 +98,8 @@ class Lookahead:
         self.bit_rule = np.array([rule for rules in of_bit for rule in rules], np.int32)
         self.longest_us = max((rule.span_us for rule in self.rules), default=0)
         self.max_runs = min((rule.max_runs for rule in self.rules), default=0)
+        # No key has more open runs; None: unknown. Counting them visits all keys.
+        self.most_open: int | None = None
 
     def rows(
         self, bits: I64, order: OrderedEvents, pools: Sequence[RunPool], horizon_us: int
@@ -112,8 +114,11 @@ class Lookahead:
         n_events = len(order.rows)
         if not self.rules or n_events == 0:
             return {}
-        n_open = max(int(pools[number].keys[:, N_RUNS].max(initial=0)) for number in self.numbers)
-        if n_open + most_in_window(order.codes, order.time_us, self.longest_us) > self.max_runs:
+        most = most_in_window(order.codes, order.time_us, self.longest_us)
+        if self.most_open is None or self.most_open + most > self.max_runs:
+            self.most_open = max(int(pools[number].keys[:, N_RUNS].max(initial=0)) for number in self.numbers)
+        self.most_open += most  # each event begins at most one run
+        if self.most_open > self.max_runs:
             return {}
         n_rules = len(self.rules)
         readers = Readers(self.scans.copy(), self.bit_ptr, self.bit_rule)

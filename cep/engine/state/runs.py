@@ -6,7 +6,7 @@ used are untouched zeros, so they take no memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -35,6 +35,7 @@ class RunPool:
     runs: I64  # (rows, REGISTER + n_registers); one row is for trying takes
     keys: I64  # (n_slots, HEAD and the columns of `StoredRuns.keys`)
     meta: I64  # (N_META,)
+    room: I64 | None = None  # the array that starts with `keys`, if it is longer; new keys need no copy then
 
     @property
     def total(self) -> int:
@@ -60,13 +61,14 @@ class RunPool:
 
     def with_slots(self, n_slots: int) -> RunPool:
         """Return the same pool with room for `n_slots` keys."""
-        added = n_slots - len(self.keys)
-        if added <= 0:
+        n = len(self.keys)
+        if n_slots <= n:
             return self
-        keys = _empty_keys(added, self.keys.shape[1])
-        if len(self.keys):
-            keys = np.concatenate((self.keys, keys))
-        return RunPool(self.runs, keys, self.meta)
+        room = self.keys if self.room is None else self.room
+        if n_slots > len(room):
+            room = _empty_keys(max(n_slots, n + (n >> 2)), self.keys.shape[1])
+            room[:n] = self.keys
+        return replace(self, keys=room[:n_slots], room=room)
 
     def with_keys(self, kept: npt.NDArray[np.bool_]) -> RunPool:
         """Return the pool with only the keys of `kept`; the others have no runs."""
@@ -82,7 +84,7 @@ class RunPool:
         if used + n_free > len(self.runs):
             runs = np.zeros((max(2 * len(self.runs), used + n_free), self.runs.shape[1]), np.int64)
             runs[:used] = self.runs[:used]
-            pool = RunPool(runs, self.keys, self.meta)
+            pool = replace(self, runs=runs)
         pool.link_free(n_free)
         return pool
 
