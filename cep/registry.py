@@ -10,17 +10,37 @@ Nothing is imported before its name is requested, and other packages are not sea
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from importlib import metadata
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from cep.errors import CepError, InputError, SetupError
 from cep.packages import not_installed
 
+if TYPE_CHECKING:
+    from importlib import metadata
+
 _PACKAGE = "spark-cep"
 
 T = TypeVar("T")
+
+
+class _BuiltIn(NamedTuple):
+    """An entry point of this package, without `importlib.metadata`, which takes long to load."""
+
+    name: str
+    value: str
+    dist: None = None
+
+    @property
+    def extras(self) -> list[str]:
+        _, sign, extras = self.value.rstrip("]").partition("[")
+        return extras.split(",") if sign else []
+
+    def load(self) -> Any:
+        module, _, attribute = self.value.partition("[")[0].strip().partition(":")
+        return getattr(importlib.import_module(module), attribute)
 
 
 class Registry(Generic[T]):
@@ -45,7 +65,7 @@ class Registry(Generic[T]):
         self.what = what
         self.group = group
         self.protocols = protocols
-        self._built_in = {name: metadata.EntryPoint(name, value, group) for name, value in built_in.items()}
+        self._built_in = {name: _BuiltIn(name, value) for name, value in built_in.items()}
         self._loaded: dict[str, T] = {}
 
     @property
@@ -91,6 +111,8 @@ class Registry(Generic[T]):
 
     @cached_property
     def _entry_points(self) -> dict[str, metadata.EntryPoint]:
+        from importlib import metadata
+
         found: dict[str, metadata.EntryPoint] = {}
         # A package that is on the path twice counts once.
         for point in sorted(set(metadata.entry_points(group=self.group)), key=lambda point: point.value):
@@ -108,7 +130,7 @@ class Registry(Generic[T]):
             "uninstall one of the two",
         )
 
-    def _load(self, point: metadata.EntryPoint) -> T:
+    def _load(self, point: _BuiltIn | metadata.EntryPoint) -> T:
         package = _package_of(point)
         what = f"the {self.what} `{point.name}` of {package}"
         try:
@@ -127,11 +149,11 @@ class Registry(Generic[T]):
         return found
 
 
-def _package_of(point: metadata.EntryPoint) -> str:
+def _package_of(point: _BuiltIn | metadata.EntryPoint) -> str:
     return _PACKAGE if point.dist is None else str(point.dist.name)
 
 
-def _broken(what: str, point: metadata.EntryPoint, error: Exception) -> SetupError:
+def _broken(what: str, point: _BuiltIn | metadata.EntryPoint, error: Exception) -> SetupError:
     reason = (str(error).strip() or "no message").splitlines()[0]
     return SetupError(
         "E0682",

@@ -1,30 +1,45 @@
 """The command `cep`. Each of its verbs has one module.
 
-Only click is loaded at the start, and each verb loads the modules that it needs. So `cep --help` starts fast,
-and a check loads neither the engine nor Spark.
+Only click is loaded at the start, then the module of the verb, which loads the modules that it needs. So a
+verb starts fast, and a check loads neither the engine nor Spark.
 """
 
 from __future__ import annotations
 
+import importlib
+
 import click
 
-from cep.commands.check import check
-from cep.commands.completion import completion
-from cep.commands.doctor import doctor
-from cep.commands.explain import explain
 from cep.commands.group import ErrorReportingGroup
-from cep.commands.match import match
-from cep.commands.package import package
-from cep.commands.rules import rules
-from cep.commands.run import run
-from cep.commands.savepoint import restore, savepoint
-from cep.commands.spool.verbs import spool
-from cep.commands.state import state
-from cep.commands.warm import warm
+
+_MODULES = {
+    name: f"cep.commands.{name}"
+    for name in ("check", "completion", "doctor", "explain", "match", "package", "rules", "run", "savepoint")
+} | {
+    "restore": "cep.commands.savepoint",
+    "spool": "cep.commands.spool.verbs",
+    "state": "cep.commands.state",
+    "warm": "cep.commands.warm",
+}
+
+
+class _Verbs(ErrorReportingGroup):
+    """The verbs, each loaded when it is requested."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all verbs."""
+        return sorted(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb; None: there is none of this name."""
+        if cmd_name not in _MODULES:
+            return None
+        verb: click.Command = getattr(importlib.import_module(_MODULES[cmd_name]), cmd_name)
+        return verb
 
 
 @click.group(
-    cls=ErrorReportingGroup,
+    cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 problems in your files, 2 wrong usage, 3 done, but not every file was read "
     "as it is, 130 interrupted.",
@@ -33,21 +48,3 @@ from cep.commands.warm import warm
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 def main(debug: bool) -> None:
     """Event pattern rules: check them, run them over files, run them on Spark."""
-
-
-for verb in (
-    check,
-    match,
-    explain,
-    run,
-    package,
-    doctor,
-    spool,
-    state,
-    savepoint,
-    restore,
-    rules,
-    warm,
-    completion,
-):
-    main.add_command(verb)

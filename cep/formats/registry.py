@@ -30,9 +30,10 @@ def format_of_name(file: str) -> str | None:
     name = file.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
-    for suffix, found in _suffixes(FORMATS.built_in).items():
-        if name.endswith(suffix):
-            return found
+    by_suffix = [own for own in FORMATS.built_in if name.endswith(f".{own}")]  # so no other is loaded
+    for of in (*by_suffix, *FORMATS.built_in):
+        if name.endswith(FORMATS.get(of).suffixes):
+            return of
     return next((found for suffix, found in _suffixes(FORMATS.names).items() if name.endswith(suffix)), None)
 
 

@@ -202,7 +202,6 @@ PARENT_AND_CHILD = {
             *("schema", "settings"),
         )
     },
-    ("cep/commands", "cep/commands/spool"): "`cli.py` lists all verbs; each shows its progress in one way",
     ("cep/compiler", "cep/compiler/analysis"): "`compile.py` calls the stages; they share `ir.py`",
     (
         "cep/compiler",
