@@ -35,7 +35,7 @@ class OrderedEvents:
     rows: I64  # (n,) row of the table
     codes: I32  # (n,)
     time_us: I64  # (n,)
-    identity: U64  # (n,) a hash of (time, tie breakers, ordinal among equals)
+    identity: U64  # (n,) a hash of (time, tie breakers, ordinal among equals); empty for window rules
     keys: pa.Array  # (n_keys,) one value for each key: the key itself, or its columns joined
     first_rows: I64  # (n_keys,) a row of the table with that key
     n_duplicates: tuple[int, ...]  # of each stream
@@ -93,7 +93,9 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
             equal = equal[~copies]
     else:
         equal = same
-    identity = _identities(program, table, rows, ordered_us, equal)
+    identity = np.zeros(0, np.uint64)
+    if not program.has_window_rules:
+        identity = _identities(program, table, rows, ordered_us, equal)
     return OrderedEvents(
         rows=rows,
         codes=ordered_codes,

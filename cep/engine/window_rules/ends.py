@@ -53,6 +53,8 @@ class Ends:
     start_us: I64  # (m,)
     end_us: I64  # (m,)
     begins_us: I64  # (n,) the start of the window of each event of the timeline; empty for HOPPING
+    first: I64 | None = None
+    """(m,) the place of the first event of each window. None: windows overlap or are open before or after"""
 
 
 Step: TypeAlias = Callable[[Window, Timeline, I64, int, int], tuple[Ends, I64]]
@@ -114,7 +116,8 @@ def _tumbling(
     due = ends <= watermark_us
     kept = np.full_like(state, NEVER)
     kept[codes[~due]] = begins[~due, np.newaxis]
-    return Ends(codes[due], ends[due] - 1, begins[due], ends[due], all_begins), kept
+    first = timeline.counting[is_new] if due.all() and not len(of_state) else None
+    return Ends(codes[due], ends[due] - 1, begins[due], ends[due], all_begins, first), kept
 
 
 def _hops(window: Window, time_us: I64) -> I64:
@@ -179,7 +182,8 @@ def _sessions(
     of_events = np.empty(len(codes), np.int64)
     of_events[order] = np.repeat(begins, behind - heads)
     begins_us = _filled(timeline, of_events[len(of_state) :], state)
-    return Ends(codes[heads[due]], at_us[due], begins[due], end_us[due], begins_us), kept
+    first = timeline.counting[heads] if due.all() and not len(of_state) else None
+    return Ends(codes[heads[due]], at_us[due], begins[due], end_us[due], begins_us, first), kept
 
 
 def _cut(times: I64, is_head: Mask, most_us: int) -> Mask:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,10 @@ import pyarrow.compute as pc
 from cep.arrays import I32, I64, Mask
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.engine.kernels import layout as at
-from cep.engine.kernels.columns.order import hash_values
+from cep.engine.kernels.columns.order import count_keys, hash_values
 from cep.engine.order.column_cells import arrow_of, cells_of
 from cep.engine.order.ordering import OrderedEvents
-from cep.engine.prepare.columns import whole
+from cep.engine.prepare.columns import lent, whole
 from cep.engine.prepare.predicates import Vectors, evaluate, is_all
 from cep.engine.state.packing import Packed, packed
 from cep.engine.state.runs import new_matches
@@ -51,8 +52,9 @@ from cep.program.windows import Frame, Window, WindowColumn
 _IS_EVENT = (-1, -1)
 """Place of a predicate that holds for events, and for no end of a window."""
 
-_MOST_ENDS = 1 << 20
-"""About so many ends of windows are looked at together; those of one key are."""
+_MOST_ENDS = 1 << 16
+"""About so many events and ends of windows are looked at together, so that their columns stay in the cache;
+those of one key are."""
 
 Column = tuple[I64, Mask | None]
 """Cells, and which are known; None: all."""
@@ -79,31 +81,22 @@ class Due:
     program: Program
     strings: StringPool
     _columns: dict[str, Column] = field(default_factory=dict)
-    _bits: dict[tuple[int, int], Mask] = field(default_factory=dict)
 
     def cells(self, name: str) -> Column:
-        """Return a column in the order of the events."""
+        """Return a column, by row of the table."""
         if name not in self._columns:
-            values, known = np.zeros(0, np.int64), None
-            if self.table is not None and self.order is not None:
-                cells, all_known = cells_of(
-                    whole(self.table.column(name)), self.program.type_of(name), self.strings
-                )
-                values = cells[self.order.rows]
-                known = None if all_known is None else all_known[self.order.rows]
-            self._columns[name] = values, known
+            self._columns[name] = (
+                (np.zeros(0, np.int64), None)
+                if self.table is None
+                else cells_of(whole(self.table.column(name)), self.program.type_of(name), self.strings)
+            )
         return self._columns[name]
 
-    def holds(self, place: tuple[int, int]) -> Mask:
-        """Return for which events a predicate holds, in their order."""
-        if place not in self._bits:
-            found = np.zeros(0, np.bool_)
-            if self.table is not None and self.order is not None:
-                word, bit = place
-                words = np.asarray(whole(self.table.column(bits_column(word))))[self.order.rows]
-                found = (words >> np.int64(bit) & 1).astype(np.bool_)
-            self._bits[place] = found
-        return self._bits[place]
+    def bits(self, word: int) -> I64:
+        """Return a word of predicates, by row of the table."""
+        if self.table is None:
+            return np.zeros(0, np.int64)
+        return np.asarray(whole(self.table.column(bits_column(word))))
 
 
 class WindowRules:
@@ -172,7 +165,8 @@ class WindowRules:
             Receives the rows of a rule, for each key in the order of their ends.
         """
         if due.table is not None and due.order is not None:
-            self._note_times(np.asarray(whole(due.table.column(TIME_COLUMN))), are_of_events=True)
+            if self._presences:
+                self._note_times(np.asarray(whole(due.table.column(TIME_COLUMN))), are_of_events=True)
             due = replace(due, table=with_joined_columns(self.tables, due.table, due.order))
         until_us = watermark_us
         if watermark_us >= END_OF_TIME_US:  # windows without events end with the input
@@ -305,7 +299,7 @@ class _Group:
         self.set_slots(n_slots)
         starts = np.zeros(len(due.slots) + 1, np.int64)
         if due.order is not None:
-            starts[1:] = np.cumsum(np.bincount(due.order.codes, minlength=len(due.slots)))
+            count_keys(lent(due.order.codes), starts)
         is_other = self.is_open
         if silent is not None:
             is_other[silent.slots] = True
@@ -362,6 +356,13 @@ class _Group:
         n, m = len(timeline.codes), len(ends.codes)
         if not n and not m:
             return {}
+        if ends.first is not None and m:
+            bounds = np.append(ends.first, n)
+            totals = self.values.totals(
+                bounds, n, partial(part.cells, n_ends=0), partial(part.holds, n_ends=0)
+            )
+            if totals is not None:
+                return totals
         of_key = np.diff(part.starts)
         low = part.starts[ends.codes] - part.starts[0]
         places = places_behind(timeline.time_us, low, low + of_key[ends.codes], ends.at_us)
@@ -459,6 +460,11 @@ class _Part:
     def _events(self) -> slice:
         return slice(int(self.starts[0]), int(self.starts[-1]))
 
+    @property
+    def _rows(self) -> I64:
+        order = self.due.order
+        return np.zeros(0, np.int64) if order is None else order.rows[self._events]
+
     def timeline(self, where: tuple[int, int] | None) -> Timeline:
         """Return the events of the keys; `where` says which count."""
         order = self.due.order
@@ -466,20 +472,26 @@ class _Part:
         codes = np.repeat(np.arange(len(self.slots)), np.diff(self.starts))
         counting = np.arange(len(times))
         if where is not None:
-            counting = np.flatnonzero(self.due.holds(where)[self._events])
+            counting = np.flatnonzero(self.holds(where, 0))
         return Timeline(codes, times, counting)
 
     def cells(self, name: str, n_ends: int) -> Column:
         """Return a column of the events of the keys, then NULL for the ends of windows."""
         values, known = self.due.cells(name)
-        values = np.concatenate((values[self._events], np.zeros(n_ends, np.int64)))
-        of_events = np.ones(len(values) - n_ends, np.bool_) if known is None else known[self._events]
-        return values, np.concatenate((of_events, np.zeros(n_ends, np.bool_)))
+        if known is None and not n_ends:
+            return values[self._rows], None
+        of_events = np.ones(len(self._rows), np.bool_) if known is None else known[self._rows]
+        return (
+            np.concatenate((values[self._rows], np.zeros(n_ends, np.int64))),
+            np.concatenate((of_events, np.zeros(n_ends, np.bool_))),
+        )
 
     def holds(self, place: tuple[int, int], n_ends: int) -> Mask:
         """Return for which events of the keys a predicate holds; it never holds for ends of windows."""
-        n = int(self.starts[-1] - self.starts[0])
-        of_events = np.ones(n, np.bool_) if place == _IS_EVENT else self.due.holds(place)[self._events]
+        of_events = np.ones(len(self._rows), np.bool_)
+        if place != _IS_EVENT:
+            word, bit = place
+            of_events = (self.due.bits(word)[self._rows] >> np.int64(bit) & 1).astype(np.bool_)
         return np.concatenate((of_events, np.zeros(n_ends, np.bool_)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -218,6 +219,9 @@ class WindowRing:
         window keeps all of its events.
     """
 
+    many_kept: ClassVar[float] = 4
+    """With so many entries for each new event, sums of all prefixes cost more than they save."""
+
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
         self.columns = tuple(
             sorted(columns, key=lambda column: _ORDER.get(column.function.value.kept, len(_ORDER)))
@@ -380,7 +384,7 @@ class WindowRing:
             room.frames.ends[behind - first - 1, 1],
             batch.starts[behind] - batch.starts[first],
         )
-        if self._adds_up and n_entries < _MANY_KEPT * n_events:
+        if self._adds_up and n_entries < self.many_kept * n_events:
             of_keys = batch._replace(starts=batch.starts[first : behind + 1], slots=batch.slots[first:behind])
             if self.spec[at.KEPT] == at.SUMS:
                 self._make_room((behind - first) * MOST_OF_HALVES)
@@ -552,9 +556,6 @@ class WindowRing:
 
 _SPARSE = 4
 """Where rows that were given to keys are so many times more than entries, the entries are moved together."""
-
-_MANY_KEPT = 4
-"""With so many entries for each new event, sums of all prefixes cost more than they save."""
 
 _ROOM_OF_SUMS = 4 * (at.N_TOTALS + at.N_SQUARES) + 4096
 _FIRST_US, _LAST_US = -62_000_000_000_000_000, 253_400_000_000_000_000

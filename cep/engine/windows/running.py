@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -123,3 +124,48 @@ class PaneRing(WindowRing):
 
     def _are_ours(self, lengths: I64, entries: I64) -> bool:
         return bool(are_panes(np.ascontiguousarray(lengths), entries))
+
+
+class TotalsRing(WindowRing):
+    """Sums over windows that a batch contains as a whole: one result for each window, nothing is kept."""
+
+    many_kept = math.inf  # each entry is in one window
+
+    def __init__(self, columns: Sequence[WindowColumn]) -> None:
+        super().__init__(columns)
+        self.spec[at.KEPT] = at.WHOLE
+        self._adds_up = True
+
+    def of_windows(self, bounds: I64, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
+        """Return the columns by window.
+
+        Parameters
+        ----------
+        bounds : (m + 1,) int64
+            The place of the first event of each window, in order, and that after the last event.
+        """
+        reads = self._reads(table)
+        values, n = reads.values, len(bounds) - 1
+        marks = [marks for marks in (reads.counting, reads.known) if not marks.all()]
+        if marks:
+            counts = np.logical_and.reduce(marks)
+            bounds = np.append(0, np.cumsum(counts))[bounds]
+            values = values[counts] if len(values) else values
+        if self.kinds == {Kept.COUNTS}:
+            counted = np.diff(bounds)
+            return {column.name: (counted, None) for column in self.columns}
+        room.make(len(values), n, n)
+        frames = room.frames
+        frames.words[: len(values)], frames.values[: len(values)] = 1, values
+        frames.bases[:n] = frames.first[:n] = frames.ends[:n, 0] = bounds[:-1]
+        frames.last[:n] = frames.ends[:n, 1] = bounds[1:]
+        out, known = np.empty((len(self.columns), n), np.int64), np.empty((len(self.columns), n), np.uint8)
+        none = np.zeros(0, np.int64)
+        batch = KeyedBatch(none, none, np.arange(n + 1), np.zeros(n, np.int64))
+        self._compute_sums(batch, room, np.array([0, n]), list(range(len(self.columns))), out, known)
+        room.shrink()
+        found = {}
+        for number, column in enumerate(self.columns):
+            is_known = known[number].view(np.bool_)
+            found[column.name] = out[number], None if is_known.all() else is_known
+        return found

@@ -20,7 +20,7 @@ from cep.engine.prepare.columns import lent
 from cep.engine.state.strings import Cells
 from cep.engine.windows.kernels.layout import KeyedBatch
 from cep.engine.windows.rings import OrderedTable, Room, StoredRing, is_sliding
-from cep.engine.windows.running import ring_of
+from cep.engine.windows.running import TotalsRing, ring_of
 from cep.program.window_functions import Family
 from cep.program.windows import WindowColumn
 
@@ -43,6 +43,9 @@ class Windows:
             groups.setdefault(key, []).append(column)
         self._rings = [ring_of(group) for group in groups.values()]
         self._room = Room()
+        self._totals: list[TotalsRing] | None = None
+        if all(column.function.kept.family is Family.SUMS for column in columns):
+            self._totals = [TotalsRing(group) for group in groups.values()]
 
     def compute(
         self,
@@ -90,6 +93,34 @@ class Windows:
         found: dict[str, tuple[I64, Mask | None]] = {}
         for ring in self._rings:
             found |= ring.compute(batch, table, self._room)
+        return found
+
+    def totals(
+        self,
+        bounds: I64,
+        n_events: int,
+        cells: Callable[[str], tuple[I64, Mask | None]],
+        bits: Callable[[tuple[int, int]], Mask],
+    ) -> dict[str, tuple[I64, Mask | None]] | None:
+        """Return the columns of windows that a batch contains as a whole; None: not all of them are sums.
+
+        The state does not change.
+
+        Parameters
+        ----------
+        bounds : (m + 1,) int64
+            The place of the first event of each window, in order, and that after the last event.
+        n_events
+            The number of events.
+        cells, bits
+            As for `compute`, in the order of the events.
+        """
+        if self._totals is None:
+            return None
+        table = OrderedTable(np.arange(n_events), n_events, cells, bits)
+        found: dict[str, tuple[I64, Mask | None]] = {}
+        for ring in self._totals:
+            found |= ring.of_windows(bounds, table, self._room)
         return found
 
     def live(self, n_slots: int, watermark_us: int) -> Mask:

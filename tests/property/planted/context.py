@@ -229,7 +229,7 @@ FAULTS = (
     Fault(
         "events that do not count make a window",
         "cep/engine/window_rules/window_rules.py",
-        "counting = np.flatnonzero(self.due.holds(where)[self._events])",
+        "counting = np.flatnonzero(self.holds(where, 0))",
         "pass",
         only="window rules",
     ),

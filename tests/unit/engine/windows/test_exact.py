@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cep.arrays import F64, I64
+from cep.arrays import F64, I64, Mask
 from cep.engine.state.packing import packed
 from cep.engine.windows.kernels.sums import NUMBER, OF_SQUARES, OF_TOTALS
 from cep.engine.windows.rings import StoredRing
@@ -67,6 +68,48 @@ def test_what_has_left_the_window_leaves_no_trace() -> None:
     for name, of_column in expected.items():
         assert found[name][2:].tolist() == of_column[2:].tolist(), name
     assert found["STDDEV"].view(np.float64)[[2, 7]].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", [Type.DOUBLE, Type.BIGINT])
+@pytest.mark.parametrize("spread", [0, 9, 45, 900])
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_totals_of_windows_are_the_values_at_their_last_events(
+    kind: Type, spread: int, is_marked: bool
+) -> None:
+    draw = np.random.default_rng(spread)
+    n, n_windows = 1000, 90
+    values = draw.uniform(-1, 1, n) * 2.0 ** draw.integers(0, spread + 1, n)
+    cells = np.round(values * 1e17).astype(np.int64) if kind is Type.BIGINT and spread < 9 else values
+    cells = cells.view(np.int64) if cells.dtype == np.float64 else cells
+    bounds = np.sort(draw.choice(np.arange(1, n), n_windows - 1, replace=False))
+    bounds = np.concatenate(([0], bounds, [n]))
+    begins_us = np.repeat(bounds[:-1], np.diff(bounds))
+    mask, known = draw.random(n) < 0.5, draw.random(n) < 0.8 if is_marked else None
+    of = [
+        replace(column, within=(0, 0), counts=(0, 1) if is_marked else None)
+        for column in columns(Window(Frame.TUMBLING, n, is_whole=True), kind, *SUMS)
+    ]
+    order, _ = order_of([0] * n, range(n), range(n))
+
+    def bits(place: tuple[int, int]) -> Mask:
+        return mask if place == (0, 1) else np.ones(n, np.bool_)
+
+    one = np.zeros(1, np.int32)
+    expected = Windows(of).compute(order, one, 1, n, lambda name: (cells, known), bits, begins_us)
+    found = Windows(of).totals(bounds, n, lambda name: (cells, known), bits)
+    assert found is not None
+    for name, (values_at, known_at) in expected.items():
+        own, own_known = found[name]
+        is_known = np.ones(n, np.bool_) if known_at is None else known_at
+        is_own = np.ones(n_windows, np.bool_) if own_known is None else own_known
+        assert is_own.tolist() == is_known[bounds[1:] - 1].tolist(), name
+        assert own[is_own].tolist() == values_at[bounds[1:] - 1][is_own].tolist(), name
+
+
+def test_other_functions_have_no_totals() -> None:
+    of = columns(Window(Frame.TUMBLING, 9), Type.DOUBLE, Function.SUM, Function.MAX)
+    ones = np.ones(1, np.int64)
+    assert Windows(of).totals(np.array([0, 1]), 1, lambda name: (ones, None), lambda at: ones > 0) is None
 
 
 @pytest.mark.parametrize("kind", [Type.DOUBLE, Type.BIGINT])
