@@ -373,6 +373,19 @@ class Program:
         return pa.schema(fields)
 
     @cached_property
+    def columns_of_versions(self) -> tuple[str, ...]:
+        """The columns of a prepared batch that versions of tables have."""
+        own = {TIME_COLUMN, VERSION_COLUMN, *self.key_columns, *self.joins.version_types}
+        return tuple(name for name in self.event_schema.names if name in own)
+
+    @cached_property
+    def columns_of_events(self) -> tuple[str, ...]:
+        """The columns of a prepared batch that are read of events; words without predicates are not."""
+        others = {VERSION_COLUMN, *self.joins.version_types}
+        others |= {bits_column(word) for word, of_word in enumerate(self.predicates) if not of_word}
+        return tuple(name for name in self.event_schema.names if name not in others)
+
+    @cached_property
     def kept_schema(self) -> pa.Schema:
         """The `kept_columns`."""
         return pa.schema([pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in self.kept_columns])

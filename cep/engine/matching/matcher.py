@@ -353,8 +353,9 @@ class Matcher:
         """Remove and return the events and the versions of tables up to the watermark."""
         pending, self._pending = self._pending, []
         found: list[pa.Table | None] = []
-        for tables in parted(self.program, pending):
-            due, waiting = until(watermark_us, tables)
+        names = self.program.columns_of_events, self.program.columns_of_versions
+        for tables, read in zip(parted(self.program, pending), names, strict=True):
+            due, waiting = until(watermark_us, tables, read)
             found.append(due)
             self._pending += [] if waiting is None else [waiting]
         events, versions = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,20 @@ def columns_of_versions(program: Program) -> dict[str, Callable[[int], pa.Array]
     if not program.joins.takes_versions:
         return {}
     makers: dict[str, Callable[[int], pa.Array]] = {
-        name: partial(pa.nulls, type=ARROW_TYPES[kind]) for name, kind in program.joins.version_types.items()
+        name: partial(_nulls, kind=ARROW_TYPES[kind]) for name, kind in program.joins.version_types.items()
     }
-    return makers | {VERSION_COLUMN: lambda n: pa.array(np.zeros(n, np.int64))}
+    return makers | {VERSION_COLUMN: _zeros}
+
+
+@lru_cache(maxsize=8)
+def _nulls(n: int, kind: pa.DataType) -> pa.Array:
+    """Return n times NULL. Batches of one length have the same array, in memory that was used before."""
+    return pa.nulls(n, kind)
+
+
+@lru_cache(maxsize=2)
+def _zeros(n: int) -> pa.Array:
+    return pa.array(np.zeros(n, np.int64))
 
 
 def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
@@ -50,7 +61,7 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
     own = {
         TIME_COLUMN: lambda: rows.column(table.event_time),
         VERSION_COLUMN: lambda: pa.array(signs * np.int64(number + 1)),
-        STREAM_COLUMN: lambda: pa.array(np.zeros(n, np.int64)),
+        STREAM_COLUMN: lambda: _zeros(n),
         COUNTED_COLUMN: lambda: pa.array(np.ones(n, np.bool_)),
     }
     columns = []
@@ -60,9 +71,9 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
         elif field.name in own:
             column = own[field.name]()
         elif field.nullable:
-            column = pa.nulls(n, field.type)
+            column = _nulls(n, field.type)
         else:
-            column = pa.array(np.zeros(n, np.int64))  # no predicate holds
+            column = _zeros(n)  # no predicate holds
         columns.append(column if column.type == field.type else pc.cast(column, field.type))
     return pa.Table.from_arrays(columns, schema=program.event_schema)
 
@@ -143,14 +154,28 @@ def parted(program: Program, tables: Sequence[pa.Table]) -> tuple[list[pa.Table]
     return events, versions
 
 
-def until(time_us: int, tables: Sequence[pa.Table]) -> tuple[pa.Table | None, pa.Table | None]:
-    """Return two tables, the prepared rows up to a time and those after it; None: there are none."""
-    if not tables:
-        return None, None
-    rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
-    is_due = np.asarray(rows.column(TIME_COLUMN)) <= time_us
-    if is_due.all():
-        return rows, None
-    if not is_due.any():
-        return None, rows
-    return rows.filter(pa.array(is_due)), rows.filter(pa.array(~is_due))
+def until(
+    time_us: int, tables: Sequence[pa.Table], names: Sequence[str]
+) -> tuple[pa.Table | None, pa.Table | None]:
+    """Return two tables, the prepared rows up to a time and those after it; None: there are none.
+
+    Parameters
+    ----------
+    names
+        The columns of the due rows that are needed. Each column is copied where there are several tables.
+    """
+    due: list[pa.Table] = []
+    waiting: list[pa.Table] = []
+    for rows in tables:
+        is_due = np.asarray(rows.column(TIME_COLUMN)) <= time_us
+        if is_due.any():
+            due.append((rows if is_due.all() else rows.filter(pa.array(is_due))).select(names))
+        if not is_due.all():
+            waiting.append(rows.filter(pa.array(~is_due)) if is_due.any() else rows)
+    return _joined(due), _joined(waiting)
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table | None:
+    if len(tables) > 1:
+        return pa.concat_tables(tables).combine_chunks()
+    return tables[0] if tables else None
