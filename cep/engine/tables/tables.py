@@ -22,7 +22,7 @@ from cep.arrays import I32, I64, Mask
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.keys.kept_rows import KeptRows
 from cep.engine.keys.kernel import find_due, group_versions
-from cep.engine.order.ordering import OrderedEvents, key_values, order_by_time
+from cep.engine.order.ordering import OrderedEvents, key_values, numbered, order_by_time
 from cep.engine.prepare.columns import lent, plain, whole
 from cep.engine.prepare.predicates import from_arrow
 from cep.engine.tables.changes import Changes
@@ -133,7 +133,8 @@ class _Kept:
         prepared = dict(self.joined.values)
         keys = _texts_or_numbers(key_values(rows, self.joined.key_columns))
         times_us = np.asarray(whole(rows.column(TIME_COLUMN)))
-        places = self.rows.add(keys)
+        codes, distinct, _, hashes = numbered(keys)
+        places = self.rows.add(distinct, hashes)[codes]
         if len(self._due_groups) < self.rows.capacity:
             self._due_groups = np.full(self.rows.capacity, -1, np.int32)
             self._due_marks = np.zeros(self.rows.capacity // 64 + 1, np.int64)
@@ -154,13 +155,26 @@ class _Kept:
         values = {name: whole(rows.column(prepared[name])) for name in self.types}
         self.due = _Due(order, places, times_us, starts, is_deleted, values)
 
-    def found(self, keys: pa.Array, hashes: I64 | None, codes: I32 | None, times_us: I64) -> Values:
-        """Return the columns for events at their times; their keys are `keys`, or ``keys[codes]``."""
+    def found(
+        self,
+        keys: pa.Array,
+        hashes: I64 | None,
+        codes: I32 | None,
+        times_us: I64,
+        by_key: OrderedEvents | None,
+    ) -> Values:
+        """Return the columns for events at their times; their keys are `keys`, or ``keys[codes]``.
+
+        `by_key`: the events in the order of these keys, as `times_us` then are. So the versions that they
+        look up are next to each other.
+        """
         of_keys = self.rows.find(keys, hashes)
         due = self.due
         if due is None:
             of_keys = self.rows.that_are_there(of_keys)
             return partial(self.rows.values, places=of_keys if codes is None else of_keys[codes])
+        n_rows = len(times_us if codes is None else codes)
+        codes = codes if by_key is None else by_key.codes
         found = np.empty((3, len(times_us)), np.int64)
         codes, groups, marks = _NO_CODES if codes is None else codes, self._due_groups, self._due_marks
         n = find_due(
@@ -174,13 +188,18 @@ class _Kept:
             found,
         )
         places, at, versions = found[0], found[1, :n], due.order[found[2, :n]]
+        if by_key is not None:
+            at, of_rows = by_key.rows[at], np.full(n_rows, -1)
+            of_rows[by_key.rows] = places
+            places = of_rows
         return partial(self._with_due, due=due, places=places, at=at, versions=versions)
 
     def _with_due(self, name: str, due: _Due, places: I64, at: I64, versions: I64) -> pa.Array:
         """Return a column of the rows at `places`; for the events `at` it is that of due versions."""
         if not len(at):
             return self.rows.values(name, places)
-        chosen = due.values[name].take(pa.array(versions, mask=due.is_deleted[versions]))
+        is_deleted = due.is_deleted[versions] if due.is_deleted.any() else None
+        chosen = due.values[name].take(pa.array(versions, mask=is_deleted))
         vector = self.rows.cells(name, places)
         if vector is None:
             both = pa.concat_arrays([self.rows.values(name, places), chosen])
@@ -334,7 +353,9 @@ class Tables:
         else:
             keys = _texts_or_numbers(key_values(events, column.keys))
         if column.table in self._kept:
-            return self._kept[column.table].found(keys, hashes, codes, times_us)
+            by_key = None if codes is None else order
+            at_us = times_us if by_key is None else order.time_us - column.is_before
+            return self._kept[column.table].found(keys, hashes, codes, at_us, by_key)
         given = self._given[column.table]
         seed = given.seed
         sought = Sought.of(keys, seed) if codes is None else Sought.of_codes(keys, codes, seed)
