@@ -226,6 +226,7 @@ def _run_window_kernels(columns: Sequence[WindowColumn]) -> None:
     windows = Windows(columns)
     windows.compute(order, slots, 1, 2, lambda name: (one, known), lambda place: known, begins_us=one)
     windows.expire(9)
+    Windows(columns).compute(order, None, 0, 2, lambda name: (one, known), lambda place: known, begins_us=one)
     Windows(columns).restore(windows.stored(), 1)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cep.arrays import I64
+from cep.arrays import I32, I64
 from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
 from cep.engine.kernels import layout as at
 from cep.engine.kernels.clocks import has_open_look_behinds, run_timed_events
@@ -69,6 +69,9 @@ MOST_PENDING = 131_072
 _FEW_SLOTS, _LOOKS = 4096, 4
 """So many keys are looked at after each batch, to forget those that do not matter; more of them only after
 a quarter as many events."""
+
+_FEW_USED = 2
+"""If less than one in so many events can be used, the others are left out."""
 
 Emit = Callable[[pa.Table], None]
 """Takes in a table of matches."""
@@ -294,8 +297,9 @@ class Matcher:
             self.counters.suppressed[name] = state.suppression.n_suppressed
             self.counters.dropped_runs[name] = state.pool.n_dropped
             state.hand_over = None
-        self._forget()
-        self._forget_events()
+        if watermark_us < END_OF_TIME_US:
+            self._forget()
+            self._forget_events()
         return table
 
     def _table(self, found: list[list[I64]]) -> pa.Table:
@@ -389,11 +393,8 @@ class Matcher:
         )
 
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
-        order = self._ordered(table)
-        slots = self._keys.place(table, order.keys, order.first_rows, order.hashes)
         cells = ColumnCells(self.program, self._strings)
-        if self._context is not None:
-            table = self._context.extend(table, order, slots, self._n_slots, cells)
+        table, order, slots = self._extended(table, cells)
         blocks = event_blocks(self.program, table, order, slots, cells)
         n_rows = len(order.rows)
         bits = np.zeros((len(self.program.predicates), n_rows), np.int64)
@@ -422,6 +423,35 @@ class Matcher:
                 if len(rows):
                     state.run(events, of_word, rows, self._position + part.start, matches)
         self._position += n_rows
+
+    def _extended(self, table: pa.Table, cells: ColumnCells) -> tuple[pa.Table, OrderedEvents, I32]:
+        """Return events with their columns of tables and windows, in order, and the slots of their keys."""
+        order = self._ordered(table)
+        if self._context is None:
+            return table, order, self._keys.place(table, order.keys, order.first_rows, order.hashes)
+        slots = None  # where nothing is kept, neither before nor now
+        if self._n_slots or self.watermark_us < END_OF_TIME_US:
+            slots = self._keys.place(table, order.keys, order.first_rows, order.hashes)
+        table = self._context.extend(table, order, slots, self._n_slots, cells)
+        used = self._used(table, order)
+        if used is not None:
+            order, known = order.only(used)
+            slots = None if slots is None else slots[known]
+        if slots is None:
+            slots = self._keys.place(table, order.keys, order.first_rows, order.hashes)
+        return table, order, slots
+
+    def _used(self, table: pa.Table, order: OrderedEvents) -> I64 | None:
+        """Return the places of the events that a rule can use, as all bits are known now; None: of many."""
+        if any(state.rule.needs_every_event for state in self._rules):
+            return None
+        used = np.zeros(table.num_rows, np.bool_)
+        for state in self._rules:
+            if self.program.predicates[state.rule.word]:
+                bits = np.asarray(whole(table.column(bits_column(state.rule.word))))
+                used |= bits & state.event_mask != 0
+        used = used[order.rows]
+        return np.flatnonzero(used) if _FEW_USED * np.count_nonzero(used) < len(used) else None
 
     def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:
         key = ", ".join(

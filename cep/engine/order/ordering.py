@@ -42,6 +42,24 @@ class OrderedEvents:
     row_codes: I32 | None = None  # the key of each row of the table, (rows of the table,); None: not known
     hashes: I64 | None = None  # (n_keys,) the hash of each key (`text_hashes`); None: not known
 
+    def only(self, places: I64) -> tuple[OrderedEvents, I32]:
+        """Return some of the events, in order, and the former numbers of their keys."""
+        codes = self.codes[places]
+        is_first = np.ones(len(codes), np.bool_)
+        is_first[1:] = codes[1:] != codes[:-1]
+        known = codes[is_first]
+        found = OrderedEvents(
+            rows=self.rows[places],
+            codes=(np.cumsum(is_first) - 1).astype(np.int32),
+            time_us=self.time_us[places],
+            identity=self.identity[places],
+            keys=self.keys.take(pa.array(known)),
+            first_rows=self.first_rows[known],
+            n_duplicates=self.n_duplicates,
+            hashes=None if self.hashes is None else self.hashes[known],
+        )
+        return found, known
+
 
 def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
     """Return one value for each row; two are equal exactly if all key columns are.

@@ -51,7 +51,7 @@ class Context:
         return self.tables.take_in(versions)
 
     def extend(
-        self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, cells: ColumnCells
+        self, table: pa.Table, order: OrderedEvents, slots: I32 | None, n_slots: int, cells: ColumnCells
     ) -> pa.Table:
         """Return prepared events with their joined, windowed and computed columns, and all bits.
 
@@ -62,7 +62,7 @@ class Context:
         order
             The events in order; rows that are not in it get any value.
         slots : (keys of `order`,) int32
-            The slot of each key.
+            The slot of each key. None: no key has a slot, and no event follows.
         cells
             The cells of the columns of `table`; those of windows are added.
         """

@@ -276,7 +276,7 @@ class WindowRing:
     # ------------------------------------------------------------ events
 
     def compute(
-        self, batch: KeyedBatch, table: OrderedTable, room: Room
+        self, batch: KeyedBatch, table: OrderedTable, room: Room, *, is_alone: bool = False
     ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to the state.
 
@@ -284,6 +284,8 @@ class WindowRing:
         ----------
         batch
             The events in order. There is a slot for each of its keys.
+        is_alone
+            Nothing was kept, and nothing is. Then there are only slots for the keys of a block.
         """
         reads = self._reads(table)
         if self.window.frame is Frame.TUMBLING and not self._is_given:
@@ -292,9 +294,10 @@ class WindowRing:
         n = len(batch.time_us)
         n_out = 2 if self.is_set else len(self.columns)
         out, known = np.empty((n_out, n), np.int64), np.empty((n_out, n), np.uint8)
-        ends, first = self._sizes(batch), 0
+        ends = np.cumsum(np.diff(batch.starts) + 1) if is_alone else self._sizes(batch)
+        first = 0
         while first < len(ends):
-            first = self._compute_next(batch, reads, room, ends, first, out, known)
+            first = self._compute_next(batch, reads, room, ends, first, out, known, is_alone=is_alone)
         room.shrink()
         found = {}
         for number, column in enumerate(self.columns):
@@ -307,7 +310,16 @@ class WindowRing:
         return np.cumsum(np.diff(batch.starts) + self._keys[batch.slots, at.LENGTH] + 1)
 
     def _compute_next(
-        self, batch: KeyedBatch, reads: Reads, room: Room, ends: I64, first: int, out: I64, known: U8
+        self,
+        batch: KeyedBatch,
+        reads: Reads,
+        room: Room,
+        ends: I64,
+        first: int,
+        out: I64,
+        known: U8,
+        *,
+        is_alone: bool = False,
     ) -> int:
         """Compute the columns of some keys, from `first` on; return the next one. `ends`: see `_sizes`."""
         done = int(ends[first - 1]) if first else 0
@@ -315,6 +327,10 @@ class WindowRing:
         n_entries = int(ends[behind - 1]) - done
         n_events = int(batch.starts[behind] - batch.starts[first])
         room.make(n_entries, n_events, behind - first)
+        if is_alone:
+            self.clear()
+            self.set_slots(behind - first)
+            batch.slots[first:behind] = np.arange(behind - first)
         if self.spec[at.KEPT] != at.SUMS:
             self._make_room(n_entries + (n_entries >> 1) + 1)
         self._compute_block(batch, reads, room, first, behind, out, known)
@@ -444,6 +460,11 @@ class WindowRing:
     def keep_slots(self, live: Mask) -> None:
         """Forget the keys that are not in `live`."""
         self._set_keys(self._keys[live])
+
+    def clear(self) -> None:
+        """Forget all keys."""
+        self._set_keys(self._keys[:0])
+        self._meta[0] = 0
 
     def _set_keys(self, keys: I64, n_slots: int = 0) -> None:
         """Set the keys; there is room for `n_slots`."""

@@ -43,9 +43,11 @@ class SlidingRing(WindowRing):
         self._set_keys(np.zeros((0, SLIDING_WIDTH), np.int64))
 
     def compute(
-        self, batch: KeyedBatch, table: OrderedTable, room: Room
+        self, batch: KeyedBatch, table: OrderedTable, room: Room, *, is_alone: bool = False
     ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to the state."""
+        if is_alone:
+            return super().compute(batch, table, room, is_alone=True)
         reads = self._reads(table)
         shape = len(self.columns), len(batch.time_us)
         out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
@@ -97,9 +99,12 @@ class PaneRing(WindowRing):
         self._sums = PaneSums(empty_sums(), empty_sums())
 
     def compute(
-        self, batch: KeyedBatch, table: OrderedTable, room: Room
+        self, batch: KeyedBatch, table: OrderedTable, room: Room, *, is_alone: bool = False
     ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to the state."""
+        if is_alone:
+            self.set_slots(len(batch.slots))
+            batch = batch._replace(slots=np.arange(len(batch.slots)))
         reads = self._reads(table)
         batch = in_panes(self.window, batch)
         shape = len(self.columns), len(batch.time_us)

@@ -50,7 +50,7 @@ class Windows:
     def compute(
         self,
         order: OrderedEvents,
-        slots: I32,
+        slots: I32 | None,
         n_slots: int,
         n_rows: int,
         cells: Callable[[str], tuple[I64, Mask | None]],
@@ -64,7 +64,7 @@ class Windows:
         order
             The events in order, with times after those of earlier batches.
         slots : (keys of `order`,) int32
-            The slot of each key.
+            The slot of each key. None: nothing was kept of any key, and nothing is.
         n_rows
             The number of rows of the table; `order` has all or some of them.
         cells
@@ -80,7 +80,11 @@ class Windows:
         The cells of each column by row of the table, and which of them are known; None: all. Rows that are
         not in `order` are unknown.
         """
-        self.set_slots(n_slots)
+        is_alone = slots is None
+        if slots is None:
+            slots = np.arange(len(order.keys), dtype=np.int32)
+        else:
+            self.set_slots(n_slots)
         starts = np.zeros(len(slots) + 1, np.int64)
         count_keys(lent(order.codes), starts)
         batch = KeyedBatch(
@@ -92,7 +96,9 @@ class Windows:
         table = OrderedTable(lent(order.rows), n_rows, cells, bits)
         found: dict[str, tuple[I64, Mask | None]] = {}
         for ring in self._rings:
-            found |= ring.compute(batch, table, self._room)
+            found |= ring.compute(batch, table, self._room, is_alone=is_alone)
+            if is_alone:
+                ring.clear()
         return found
 
     def totals(
