@@ -59,8 +59,10 @@ class Run:
         self.windows = Windows(columns)
         self.slots: dict[int, int] = {}
 
-    def push(self, batch: Sequence[Keyed], draw: random.Random) -> list[dict[str, Any]]:
-        """Return the columns of each event of a batch."""
+    def push(
+        self, batch: Sequence[Keyed], draw: random.Random, *, is_alone: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the columns of each event of a batch; `is_alone`: the batch is all that there is."""
         n_rows = len(batch) + draw.choice((0, 0, 3))
         rows = draw.sample(range(n_rows), len(batch))
         numbers = sorted(range(len(batch)), key=lambda number: batch[number][0])
@@ -84,8 +86,8 @@ class Run:
 
         found = self.windows.compute(
             order,
-            np.array([self.slots[key] for key in keys.tolist()], np.int32),
-            len(self.slots),
+            None if is_alone else np.array([self.slots[key] for key in keys.tolist()], np.int32),
+            0 if is_alone else len(self.slots),
             n_rows,
             cells,
             lambda place: {WITHIN: within, COUNTS: counts}[place],
@@ -246,6 +248,9 @@ def is_same(found: Any, expected: Any) -> bool:
 def compare(columns: Sequence[WindowColumn], events: Sequence[Keyed], draw: random.Random) -> None:
     """Feed events in batches, and compare every value."""
     run = Run(columns)
+    alone = Run(columns)
+    of_all = alone.push(events, draw, is_alone=True)
+    assert not alone.windows.n_entries
     seen: dict[int, list[Event]] = {}
     first = 0
     while first < len(events):
@@ -254,7 +259,8 @@ def compare(columns: Sequence[WindowColumn], events: Sequence[Keyed], draw: rand
             while behind < len(events) and events[behind][1].time_us == events[behind - 1][1].time_us:
                 behind += 1
         batch = events[first:behind]
-        for (key, event), found in zip(batch, run.push(batch, draw), strict=True):
+        found_alone = of_all[first:behind]
+        for (key, event), found, other in zip(batch, run.push(batch, draw), found_alone, strict=True):
             of_key = seen.setdefault(key, [])
             of_key.append(event)
             for column in columns:
@@ -267,6 +273,7 @@ def compare(columns: Sequence[WindowColumn], events: Sequence[Keyed], draw: rand
                 assert is_same(found[column.name], expected), (
                     column, found[column.name], expected, of_key[-12:],
                 )  # fmt: skip
+                assert is_same(other[column.name], expected), (column, other[column.name], expected)
         first = behind
         if first < len(events) and events[first][1].time_us > events[first - 1][1].time_us:
             watermark_us = draw.randint(events[first - 1][1].time_us, events[first][1].time_us - 1)
