@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from cep.counts import Counts
 from spark_runtime import run_pipeline, session
 from spark_runtime.pipeline.progress import Summary
 from tests.bench.baselines import NoOpDataflow
@@ -54,7 +53,6 @@ class Measured:
 
     first: float
     seconds: float
-    counts: Counts
     peak: int  # of all processes, in bytes
 
 
@@ -128,7 +126,7 @@ class Case:
         first_s, *later = summary.batch_seconds[: self.batches]
         peaks = sampler.peaks
         whole = peaks.jvm + peaks.workers + peaks.driver
-        return Measured(first_s, statistics.median(later), summary.counts, whole)
+        return Measured(first_s, statistics.median(later), whole)
 
     def run(self, path: Path, way: str) -> Summary:
         """Run the pipeline over the files that it has not read yet."""
@@ -143,7 +141,6 @@ class Case:
         for way in ways:
             print(f"{self.kind}, {way}", flush=True)
             found[way] = self.measure(folder, way)
-            print(found[way], flush=True)
         case = f"{self.kind}: {self.filled:,} events of {self.keys:,} keys, {self.groups} key groups"
         path = f"micro-batch of {self.events:,}"
         counts = found["counts"].seconds if "counts" in found else None
