@@ -22,11 +22,11 @@ from cep.arrays import I64
 from cep.engine.chains.fed_matchers import FedMatchers
 from cep.engine.matching.counters import Counters, n_counted
 from cep.engine.matching.matcher import Emit, Matcher
-from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
 from cep.program.program import TIME_COLUMN, Program, RuleProgram
 from cep.rule_set import RuleSet
 
 if TYPE_CHECKING:
+    from cep.engine.matching.regrouping import GroupsOf, Part
     from cep.engine.tables.tables import GivenTable
 
 _PROGRAM = "_program"
@@ -137,6 +137,8 @@ class LinkedPrograms:
 
     def divided(self, data: bytes | memoryview, groups_of: Sequence[GroupsOf], n: int) -> list[Part]:
         """Return the state in a snapshot by group of keys."""
+        from cep.engine.matching.regrouping import Part, divided  # it loads kernels that only a restore uses
+
         of_programs = [
             divided(program, part, of, n)
             for program, part, of in zip(self.programs, self._snapshots(data), groups_of, strict=True)
@@ -148,6 +150,8 @@ class LinkedPrograms:
 
     def as_one(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
         """Return the snapshots of `LinkedMatchers` as that of one."""
+        from cep.engine.matching.regrouping import joined
+
         of_programs = zip(*map(self._snapshots, snapshots), strict=True)
         return _together(
             [joined(program, parts) for program, parts in zip(self.programs, of_programs, strict=True)]

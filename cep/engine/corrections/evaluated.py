@@ -12,10 +12,10 @@ import pyarrow as pa
 from cep.arrays import I64
 from cep.engine.matching.counters import Counters, n_counted
 from cep.engine.matching.matcher import Emit, Matcher
-from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
 from cep.program.program import Program, RuleProgram
 
 if TYPE_CHECKING:
+    from cep.engine.matching.regrouping import GroupsOf, Part
     from cep.engine.tables.tables import GivenTable
 
 
@@ -173,8 +173,12 @@ class OneProgram:
 
     def divided(self, data: bytes | memoryview, groups_of: Sequence[GroupsOf], n: int) -> list[Part]:
         """Return the state in a snapshot by group of keys."""
+        from cep.engine.matching.regrouping import divided  # it loads kernels that only a restore uses
+
         return divided(self.program, data, groups_of[0], n)
 
     def as_one(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
         """Return the snapshots of matchers as that of one."""
+        from cep.engine.matching.regrouping import joined
+
         return joined(self.program, snapshots)

@@ -300,6 +300,8 @@ class Matcher:
         if watermark_us < END_OF_TIME_US:
             self._forget()
             self._forget_events()
+        elif self._past is not None:
+            self._past.tables.check_limits()
         return table
 
     def _table(self, found: list[list[I64]]) -> pa.Table:

@@ -226,8 +226,15 @@ class _Kept:
         self.rows.change(places, due.is_deleted[versions], due.values, versions)
         _check_limit(self.joined.table, self.n_rows)
 
+    def check_limit(self) -> None:
+        """Raise InputError if the table has more rows than allowed (E0619); it has at most one for each key."""
+        table = self.joined.table.table
+        if table is not None and table.max_rows is not None and self.rows.capacity > table.max_rows:
+            self.fold()
+
     def stored(self) -> pa.Table | None:
         """Return the rows for a snapshot: the key, then the columns; None: there are none."""
+        self.fold()  # after the end of the input, they still wait
         if not self.n_rows:
             return None
         places = self.rows.places()
@@ -365,6 +372,11 @@ class Tables:
         """Make the added versions the last ones of their keys."""
         for kept in self._kept.values():
             kept.fold()
+
+    def check_limits(self) -> None:
+        """Raise InputError if a table has more rows than allowed (E0619)."""
+        for kept in self._kept.values():
+            kept.check_limit()
 
     @property
     def n_rows(self) -> dict[str, int]:
