@@ -227,7 +227,7 @@ class _Kept:
         _check_limit(self.joined.table, self.n_rows)
 
     def check_limit(self) -> None:
-        """Raise InputError if the table has more rows than allowed (E0619); it has at most one for each key."""
+        """Raise InputError if the table has more rows than allowed (E0619): at most one for each key."""
         table = self.joined.table.table
         if table is not None and table.max_rows is not None and self.rows.capacity > table.max_rows:
             self.fold()
