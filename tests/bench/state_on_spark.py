@@ -148,7 +148,7 @@ class Case:
         shown = []
         for way, measured in found.items():
             shown.append(Figure(f"{path}, {way}", case, measured.seconds, "s", counts))
-            shown.append(Figure(f"peak of all, {way}", case, measured.peak / MIB, "MiB"))
+            shown.append(Figure(f"peak without owners, {way}", case, measured.peak / MIB, "MiB"))
         for way in {"inline", "files"} & found.keys():
             if "empty" in found:
                 times = found[way].seconds / found["empty"].seconds

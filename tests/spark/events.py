@@ -235,7 +235,7 @@ def drain(matches: DataFrame, name: str, checkpoint: Path) -> list[dict[str, Any
     )
     query.awaitTermination()
     if IS_REMOTE:
-        # By their names: the list that the sink keeps is not valid for a query that goes on in a new folder.
+        # By name: the list that the sink keeps is not valid for a query that continues in a new folder.
         files = [str(file) for file in sorted(Path(folder).glob("part-*"))]
         return spark_rows(matches.sparkSession.read.schema(matches.schema).parquet(*files)) if files else []
     return rows

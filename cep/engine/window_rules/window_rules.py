@@ -53,7 +53,7 @@ _IS_EVENT = (-1, -1)
 """Place of a predicate that holds for events, and for no end of a window."""
 
 _MOST_ENDS = 1 << 16
-"""About so many events and ends of windows are looked at together, so that their columns stay in the cache;
+"""About so many events and ends of windows are evaluated together, so that their columns stay in the cache;
 those of one key are."""
 
 Column = tuple[I64, Mask | None]
