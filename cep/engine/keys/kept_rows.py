@@ -80,6 +80,11 @@ class KeptRows:
         return len(self._records)
 
     @property
+    def n_keys(self) -> int:
+        """The number of keys, with or without a row."""
+        return int(self._ends[0])
+
+    @property
     def n_bytes(self) -> int:
         """The bytes that are kept."""
         own = (self._records, self._text, self._index, self._is_there)
@@ -190,11 +195,17 @@ class KeptRows:
         places = self.places()
         if not pa.types.is_string(self._kind):
             return pa.array(self._records[places, 1])
+        return self.texts_at(places)
+
+    def texts_at(self, places: I64) -> pa.Array:
+        """Return the keys at `places`, (n,) int64, if keys are texts; -1: NULL."""
+        known = places >= 0
+        rows = np.where(known, places, 0)
         offsets = np.zeros(len(places) + 1, np.int64)
-        np.cumsum(self._records[places, 3], out=offsets[1:])
+        np.cumsum(np.where(known, self._records[rows, 3], 0), out=offsets[1:])
         data = np.empty(max(int(offsets[-1]), 1), np.uint8)
-        unpack_keys(self._records, self._text, places, offsets, data)
-        return _text_array(np.ones(len(places), np.bool_), offsets, data)
+        unpack_keys(self._records, self._text, rows[known], offsets[:-1][known], data)
+        return _text_array(known, offsets, data)
 
     def values(self, name: str, places: I64) -> pa.Array:
         """Return a column of the existing rows at `places`, (n,) int64; -1: NULL."""

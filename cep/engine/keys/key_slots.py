@@ -103,9 +103,7 @@ class KeySlots:
         if self._index is None and n >= _MANY and n >= len(of_batch) and self._n_searched >= n:
             if of_batch.type not in (pa.string(), pa.int64()):
                 return None
-            from cep.engine.keys.kept_rows import KeptRows  # its kernels: most programs do not need them
-
-            self._index = KeptRows({})
+            self._index = make_index()
             self._index.add(self._values())
         return self._index
 
@@ -113,3 +111,10 @@ class KeySlots:
         """Forget the keys that are not in `live`, (n,) bool; the others move up."""
         self.columns = [column.filter(pa.array(live)) for column in self.columns]
         self._index, self._n_searched = None, 0
+
+
+def make_index() -> KeptRows:
+    """Return an empty index of keys or texts."""
+    from cep.engine.keys.kept_rows import KeptRows  # its kernels: most programs do not need them
+
+    return KeptRows({})

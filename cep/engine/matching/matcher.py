@@ -25,7 +25,7 @@ from cep.engine.kernels import layout as at
 from cep.engine.kernels.clocks import has_open_look_behinds, run_timed_events
 from cep.engine.kernels.columns.order import gather, rows_with
 from cep.engine.kernels.windows import end_all, run_events
-from cep.engine.keys.key_slots import KeySlots
+from cep.engine.keys.key_slots import KeySlots, make_index
 from cep.engine.matching.counters import Counters, n_counted
 from cep.engine.matching.deadlines import Deadlines
 from cep.engine.matching.match_batch import build_matches, empty_matches
@@ -219,7 +219,7 @@ class Matcher:
         self._position = 0
         self._looked_at = 0  # after this many events
         self._pending: list[pa.Table] = []
-        self._strings = StringPool()
+        self._strings = StringPool(None, make_index)
         no_keys = [pa.array([], program.event_schema.field(name).type) for name in program.key_columns]
         self._keys = KeySlots(program.key_columns, no_keys)
         self._kept = KeptEvents(np.zeros(0, np.int64), program.kept_schema.empty_table())
@@ -538,7 +538,7 @@ class Matcher:
             counters=(counters.events, counters.late, *counters.duplicates_of),
             waiting=waiting,
             keys=keys,
-            strings=self._strings.values if len(self._strings.values) else None,
+            strings=self._strings.values if len(self._strings) else None,
             kept=self._kept if len(self._kept.positions) else None,
         )
         rules = zip(self._rules, identity.rules, strict=True)
@@ -589,7 +589,7 @@ class Matcher:
         if shared.keys is not None:
             columns = [shared.keys.column(name).combine_chunks() for name in program.key_columns]
             matcher._keys = KeySlots(program.key_columns, columns)
-        matcher._strings = StringPool(shared.strings)
+        matcher._strings = StringPool(shared.strings, make_index)
         if shared.kept is not None:
             matcher._kept = shared.kept
         for state, section in zip(matcher._rules, stored.rules, strict=True):

@@ -224,7 +224,7 @@ class _Open:
         self.shared = replace(
             self.shared,
             kept=kept if kept is not None and len(kept.positions) else None,
-            strings=strings.values if len(strings.values) else None,
+            strings=strings.values if len(strings) else None,
         )
 
 
@@ -403,7 +403,7 @@ def joined(program: Program, snapshots: Sequence[bytes | memoryview]) -> bytes:
         counters=_sums([state.shared.counters for state in states]),
         waiting=_all_waiting(program, [state.shared.waiting for state in states]),
         keys=_all_rows([state.shared.keys for state in states]),
-        strings=pool.values if len(pool.values) else None,
+        strings=pool.values if len(pool) else None,
         kept=_all_kept([state.shared.kept for state in states]),
     )
     rules = [_all_of_rule(of_rule) for of_rule in zip(*(state.rules for state in states), strict=True)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,17 +19,53 @@ Cells = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]
 """Arrays that hold codes, and where in them a code stands."""
 
 
-class StringPool:
-    """Distinct strings in order of arrival; the code of a string is its place."""
+class TextIndex(Protocol):
+    """Texts by their places, as `cep.engine.keys.kept_rows.KeptRows` keeps its keys."""
 
-    def __init__(self, values: pa.Array | None = None) -> None:
-        self.values = pa.array([], pa.string()) if values is None else values
-        self._kept = len(self.values)
+    @property
+    def n_keys(self) -> int:
+        """The number of texts."""
+
+    def add(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """Return the place of each text. New texts get new places."""
+
+    def texts_at(self, places: npt.NDArray[np.int64]) -> pa.Array:
+        """Return the texts at `places`; -1: NULL."""
+
+
+class StringPool:
+    """Distinct strings in order of arrival; the code of a string is its place.
+
+    A large pool has an index, as `KeySlots` has: otherwise each batch would hash and copy all strings. The
+    index is made once the pool was searched so often that this took as long, and then contains the strings.
+
+    Parameters
+    ----------
+    make_index
+        Makes an empty index; None: the pool never has one.
+    """
+
+    def __init__(
+        self, values: pa.Array | None = None, make_index: Callable[[], TextIndex] | None = None
+    ) -> None:
+        self._values = pa.array([], pa.string()) if values is None else values
+        self._make_index = make_index
+        self._index: TextIndex | None = None
+        self._n_searched = 0  # strings that were searched in batches, since the last `keep`
+        self._kept = len(self)
+
+    def __len__(self) -> int:
+        return len(self._values) if self._index is None else self._index.n_keys
+
+    @property
+    def values(self) -> pa.Array:
+        """All strings."""
+        return self._values if self._index is None else self._index.texts_at(np.arange(len(self)))
 
     @property
     def is_large(self) -> bool:
         """Whether the pool has grown so much since the last `keep` that another `keep` is worthwhile."""
-        return len(self.values) > _LARGE + 2 * self._kept
+        return len(self) > _LARGE + 2 * self._kept
 
     def encode(self, column: pa.Array) -> npt.NDArray[np.int64]:
         """Return the code of each string of `column` (0 for NULL), adding new strings."""
@@ -34,17 +73,30 @@ class StringPool:
         dictionary = encoded.dictionary
         if len(dictionary) == 0:
             return np.zeros(len(column), np.int64)
-        places = pc.index_in(dictionary, value_set=self.values)
-        is_new = np.asarray(pc.is_null(places))
-        codes = np.asarray(pc.fill_null(places, 0)).astype(np.int64)
-        codes[is_new] = len(self.values) + np.arange(int(is_new.sum()))
-        self.values = pa.concat_arrays([self.values, dictionary.filter(pa.array(is_new))])
+        self._n_searched += len(self)
+        codes = self._codes(dictionary) if self._index is None else self._index.add(dictionary)
         result: npt.NDArray[np.int64] = codes[np.asarray(pc.fill_null(encoded.indices, 0))]
         return result
 
+    def _codes(self, texts: pa.Array) -> npt.NDArray[np.int64]:
+        n = len(self)
+        if self._make_index and n >= _LARGE and n >= len(texts) and self._n_searched > 2 * n:
+            self._index = self._make_index()
+            self._index.add(self._values)
+            self._values = self._values[:0]
+            return self._index.add(texts)
+        places = pc.index_in(texts, value_set=self._values)
+        is_new = np.asarray(pc.is_null(places))
+        codes = np.asarray(pc.fill_null(places, 0)).astype(np.int64)
+        codes[is_new] = n + np.arange(int(is_new.sum()))
+        self._values = pa.concat_arrays([self._values, texts.filter(pa.array(is_new))])
+        return codes
+
     def decode(self, codes: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
         """Return the strings of `codes`, NULL where not `known`."""
-        return self.values.take(pa.array(np.where(known, codes, 0), mask=~known))
+        if self._index is not None:
+            return self._index.texts_at(np.where(known, codes, -1))
+        return self._values.take(pa.array(np.where(known, codes, 0), mask=~known))
 
     def values_of(self, kind: Type, cells: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
         """Return the values of cells of type `kind`, NULL where not `known`."""
@@ -58,13 +110,12 @@ class StringPool:
 
     def keep(self, cells: Cells) -> None:
         """Forget the strings that no cell refers to and renumber the cells, in place."""
-        used = np.zeros(len(self.values), np.bool_)
+        used = np.zeros(len(self), np.bool_)
         for values, holds in cells:
             used[values[holds]] = True
-        if used.all():
-            return
-        moved = np.cumsum(used) - 1
-        for values, holds in cells:
-            values[holds] = moved[values[holds]]
-        self.values = self.values.filter(pa.array(used))
-        self._kept = len(self.values)
+        if not used.all():
+            moved = np.cumsum(used) - 1
+            for values, holds in cells:
+                values[holds] = moved[values[holds]]
+            self._values, self._index, self._n_searched = self.values.filter(pa.array(used)), None, 0
+        self._kept = len(self)
