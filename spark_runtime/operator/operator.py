@@ -290,8 +290,8 @@ def _warn_once(n_bytes: int) -> None:
         _warned.append(n_bytes)
         print(
             f"warning: the state of a key group has {n_bytes >> 20} MB, which Spark reads and writes in each "
-            "micro-batch. With `state: files` in a pipeline, or `state_folder` of `detect`, only changes are "
-            "written.",
+            "micro-batch. A pipeline whose checkpoint is on a disk, without `state: inline`, and `detect` "
+            "with `state_folder` write only changes.",
             file=sys.stderr,
         )
 

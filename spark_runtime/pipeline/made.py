@@ -50,7 +50,7 @@ class Pipeline:
     tables: tuple[StaticFile, ...] = ()  # static ones only
     file: str = ""
     file_mode: FileMode = PRIVATE
-    keeps_files: bool = False  # of large state
+    keeps_files: bool = True  # of large state, where the checkpoint is on a disk
     state_memory_mb: int | None = None  # of warm state on a machine; None: a quarter of its memory
 
     @property

@@ -101,7 +101,7 @@ class PipelineSettings:
     )
     is_stream: bool = declared.choice({"stream": True, "batch": False}, name="mode")
     file_mode: FileMode = declared.file_mode()
-    keeps_files: bool = declared.choice({"inline": False, "files": True}, name="state")
+    keeps_files: bool = declared.choice({"files": True, "inline": False}, name="state")
     state_memory_mb: int | None = declared.integer(None, at_least=1)
     spark: tuple[tuple[str, str], ...] = declared.own(_spark, ())
 
@@ -203,7 +203,9 @@ class _Reader:
                 "a stream without end never gets here",
                 "add: trigger: available_now",
             )
-        if given.is_stream and given.keeps_files and is_remote(given.checkpoint):
+        # By default, a remote checkpoint keeps its state in Spark's store.
+        asks_for_files = "state" in settings and given.keeps_files
+        if given.is_stream and asks_for_files and is_remote(given.checkpoint):
             settings.problem(
                 "E0843",
                 "`state: files` needs a checkpoint on a disk",

@@ -27,8 +27,13 @@ def pipeline(folder: Path, *settings: str) -> Pipeline:
 
 
 @pytest.mark.parametrize("checkpoint", ["c", "/mnt/shared/c", "s3a://lake/c"])
-def test_state_is_kept_inline_by_default(tmp_path: Path, checkpoint: str) -> None:
-    assert not pipeline(tmp_path, f"checkpoint: {checkpoint}").keeps_files
+def test_large_state_is_in_files_by_default(tmp_path: Path, checkpoint: str) -> None:
+    assert pipeline(tmp_path, f"checkpoint: {checkpoint}").keeps_files
+
+
+@pytest.mark.parametrize("checkpoint", ["c", "s3a://lake/c"])
+def test_state_may_be_in_the_store_of_spark(tmp_path: Path, checkpoint: str) -> None:
+    assert not pipeline(tmp_path, f"checkpoint: {checkpoint}", "state: inline").keeps_files
 
 
 def test_state_in_files_needs_a_checkpoint_on_a_disk(tmp_path: Path) -> None:
