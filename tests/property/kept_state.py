@@ -7,6 +7,7 @@ another order.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from spark_runtime.state.files import StateFiles, WarmGroups
 from spark_runtime.state.pointer import Kept, Pointer, Task, is_pointer
 from spark_runtime.state.recording import Layout
 from spark_runtime.state.snapshots import decode_state, encode_state
+from tests.property.cases import try_cases
 from tests.property.differential import stream_table
 from tests.property.strategies.late import Late
 
@@ -147,3 +149,7 @@ def check(case: Late, folder: Path, random: Random, tally: Counter[str]) -> None
 def rows_of(tables: Sequence[pa.Table]) -> list[str]:
     """Return matches as text, to the last bit. The order of rules determines that of columns and rows."""
     return sorted(repr(sorted(row.items())) for table in tables for row in table.to_pylist())
+
+
+if __name__ == "__main__":
+    sys.exit(try_cases("tests.property.kept_state", check))

@@ -7,13 +7,11 @@ different event times. The state goes through files, as a restored checkpoint ha
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 from cep.counts import Counts
 from cep.engine.event_time.watermark import END_OF_TIME_US
@@ -27,8 +25,9 @@ from spark_runtime.state.restored import Restored, add_part
 from spark_runtime.state.snapshots import divided_state
 from spark_runtime.wire.packer import Packer, groups_of
 from spark_runtime.wire.parcels import GROUP, Contents, Parcel, of_batch
+from tests.property.cases import try_cases
 from tests.property.kept_state import Input, inputs_of
-from tests.property.strategies.late import PLENTY, Arrival, Late, drawn
+from tests.property.strategies.late import PLENTY, Arrival, Late
 
 
 class Groups:
@@ -130,24 +129,5 @@ def check(case: Late, folder: Path, random: Random, tally: Counter[str]) -> None
     tally["corrected"] += bound is not None
 
 
-def main() -> int:
-    """Compare random cases: ``python -m tests.property.rescaled --examples 1000``."""
-    parser = ArgumentParser(prog="python -m tests.property.rescaled")
-    parser.add_argument("--examples", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    tally: Counter[str] = Counter()
-    for number in range(options.examples):
-        random = Random(f"{options.seed} {number}")
-        try:
-            with TemporaryDirectory() as folder:
-                check(drawn(random), Path(folder), random, tally)
-        except Exception as error:  # noqa: BLE001 - the case is what matters
-            print(f"after {number + 1:,} cases: {type(error).__name__}: {error}"[:2000], file=sys.stderr)
-            return 1
-    print(f"{options.examples:,} cases: {dict(tally)}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(try_cases("tests.property.rescaled", check))
