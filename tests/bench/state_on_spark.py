@@ -138,6 +138,7 @@ class Case:
     def figures(self, folder: Path, ways: tuple[str, ...]) -> list[Figure]:
         """Return the figures of all ways."""
         found = {}
+        self.measure(folder, "empty")  # Java compiles what runs often
         for way in ways:
             print(f"{self.kind}, {way}", flush=True)
             found[way] = self.measure(folder, way)
