@@ -20,6 +20,7 @@ _MODULES = {
     "spool": "cep.commands.spool.verbs",
     "state": "cep.commands.state",
     "warm": "cep.commands.warm",
+    "why": "cep.commands.why",
 }
 
 

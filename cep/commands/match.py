@@ -39,9 +39,7 @@ def _formats(context: click.Context, parameter: click.Parameter, begun: str) -> 
     return [CompletionItem(name) for name in FORMATS.names if name.startswith(begun)]
 
 
-@click.command()
-@click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
+input_option = click.option(
     "-i",
     "--input",
     "inputs",
@@ -51,6 +49,11 @@ def _formats(context: click.Context, parameter: click.Parameter, begun: str) -> 
     help="File or directory of events, or a pattern (data/{day}.csv); - for standard input. For rules over "
     "several streams, or with tables: NAME=FILE, once for each.",
 )
+
+
+@click.command()
+@click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
+@input_option
 @streams_option
 @only_option
 @click.option(
@@ -120,7 +123,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     from cep.output.files import write_late, write_table, writer_of
     from cep.output.summary import loss_lines, summary_lines
 
-    _require_order(rules, inputs)
+    require_order(rules, inputs)
     late, corrections = _late(late_ways)
     files = [path for path in (output, dead_letter, late) if path is not None and path != "-"]
     for path in files:
@@ -128,7 +131,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     if file_format is not None:
         FORMATS.get(file_format)
     rule_set = _chosen(compile_files(rules, streams, only), chosen).with_corrections(corrections)
-    events = _inputs(rule_set, inputs)
+    events = input_paths(rule_set, inputs)
     watched = _Reading(progress_line(quiet, progress), quiet, rule_set)
 
     def deliver(result: Result) -> None:
@@ -207,7 +210,7 @@ class _Reading:
         self.line.show(f"events read: {self._n_events:,}{malformed}")
 
 
-def _require_order(rules: Sequence[Path], inputs: Sequence[str]) -> None:
+def require_order(rules: Sequence[Path], inputs: Sequence[str]) -> None:
     """Refuse a rule file where events are due."""
     from cep.language.front_ends import SUFFIXES
 
@@ -215,7 +218,8 @@ def _require_order(rules: Sequence[Path], inputs: Sequence[str]) -> None:
     if given is None:
         return
     swapped = next((path for path in rules if path.is_file() and not path.name.endswith(SUFFIXES)), None)
-    instead = f": write cep match {given} --input {swapped}" if swapped is not None else ""
+    verb = click.get_current_context().info_name
+    instead = f": write cep {verb} {given} --input {swapped}" if swapped is not None else ""
     raise click.UsageError(f"`{given}` is a rule file, --input takes events{instead}")
 
 
@@ -243,7 +247,7 @@ def _chosen(compiled: Compiled, streams: Sequence[str]) -> RuleSet:
     return chosen
 
 
-def _inputs(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
+def input_paths(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
     """Return the path of the only input, or the paths of several inputs by stream."""
     named: dict[str, str] = {}
     for text in inputs:

@@ -101,6 +101,13 @@ def render(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
     )
 
 
+def excerpt(source: Source, span: Span, label: str) -> list[str]:
+    """Return the line of a source at `span` with carets and a label below, as lines of text."""
+    return _excerpt(
+        Diagnostic("", "", source, span, label), source, span, Lines(source.text), lambda _, text: text, ""
+    )
+
+
 def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
     """Return `diagnostics` as plain data; lines and columns count from 1, the end is exclusive."""
     listed = list(diagnostics)

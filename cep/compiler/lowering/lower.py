@@ -8,7 +8,7 @@ before matching; equal ones of different rules share a bit.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,8 +96,16 @@ _Group = tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...], _Kind]
 """Streams, key and roles; whether they are window rules, join tables, are views, and what must stay exact."""
 
 
+Watch = Callable[[ir.Rule, Registers], None]
+"""Receives a rule and its registers before they are complete: it may request more of them."""
+
+
 def lower(
-    built: Iterable[Built], streams: Mapping[str, Stream], *, optimize: bool = True
+    built: Iterable[Built],
+    streams: Mapping[str, Stream],
+    *,
+    optimize: bool = True,
+    watch: Watch | None = None,
 ) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
     """Return one program for each distinct (streams, partition key, roles), rules in the order given.
 
@@ -135,7 +143,7 @@ def lower(
         compiled = []
         for rule, automaton in members:
             shared.joins.declare(rule.tables)
-            match _lower_rule(rule, automaton, shared):
+            match _lower_rule(rule, automaton, shared, watch):
                 case Diagnostic() as problem:
                     problems.append(problem)
                 case RuleProgram() as lowered:
@@ -169,7 +177,9 @@ def _n_windows(rule: ir.Rule) -> int:
     return len({part for whole in expressions for part in walk(whole) if isinstance(part, Windowed)})
 
 
-def _lower_rule(rule: ir.Rule, automaton: nfa.Nfa, shared: Shared) -> RuleProgram | Diagnostic:
+def _lower_rule(
+    rule: ir.Rule, automaton: nfa.Nfa, shared: Shared, watch: Watch | None = None
+) -> RuleProgram | Diagnostic:
     if rule.windowing is not None:
         plain = _lower_rule(dataclasses.replace(rule, measures=(), windowing=None), automaton, shared)
         return plain if isinstance(plain, Diagnostic) else lower_window_rule(rule, plain, shared)
@@ -202,6 +212,8 @@ def _lower_rule(rule: ir.Rule, automaton: nfa.Nfa, shared: Shared) -> RuleProgra
     if rule.skip.variable is not None:
         first = rule.skip.kind is ir.SkipKind.TO_FIRST
         skip_register = registers.position(rule.skip.variable, first=first)
+    if watch is not None:
+        watch(rule, registers)
     if len(registers.registers) > MAX_REGISTERS:
         return too_many_registers(rule, len(registers.registers))
 

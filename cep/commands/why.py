@@ -1,0 +1,113 @@
+"""`cep why` says why a rule matched for a key, or how far it came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cep.commands.match import input_option, input_paths, require_order
+from cep.commands.options import streams_option
+from cep.commands.progress_line import progress_line
+from cep.commands.warm import compile_engine
+
+if TYPE_CHECKING:
+    from cep.compiler.compile import Compiled
+    from cep.why.replay import Replay
+
+_AS_JSON = {"text": False, "json": True}
+
+
+@click.command()
+@click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
+@input_option
+@streams_option
+@click.option("--rule", "name", help="The rule, if RULES has several.")
+@click.option(
+    "--key",
+    "key",
+    multiple=True,
+    help="The key: the value of PARTITION BY; several values with commas, or one option for each.",
+)
+@click.option("--at", "at", help="Only what was open at this event time: 2024-05-01T10:04:00Z.")
+@click.option("--summary", is_flag=True, help="Count over all keys which condition refuses most events.")
+@click.option("--limit", type=click.IntRange(min=0), default=3, help="Attempts to show; without it, 3.")
+@click.option(
+    "--input-format", metavar="NAME", help="json, csv, parquet, ... Default: by the ending of the file."
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(list(_AS_JSON)),
+    default="text",
+    help="json: one JSON object, with the code of each reason.",
+)
+def why(  # noqa: PLR0913 - an option of the command is an argument
+    rules: Sequence[Path],
+    inputs: Sequence[str],
+    streams: Path | None,
+    name: str | None,
+    key: Sequence[str],
+    at: str | None,
+    summary: bool,
+    limit: int,
+    input_format: str | None,
+    output_format: str,
+) -> None:
+    """Say why a rule of RULES matched for a key, or how far it came and what was missing."""
+    from cep.output.rows import json_line
+    from cep.why.answer import why as answer
+    from cep.why.replay import time_of
+    from cep.why.shown import as_data, as_text, funnel_text
+
+    require_order(rules, inputs)
+    if summary and (key or at is not None):
+        raise click.UsageError("--summary counts over all keys and times: leave out --key and --at")
+    at_us = None
+    if at is not None:
+        try:
+            at_us = time_of(at)
+        except ValueError:
+            raise click.UsageError(f"--at {at} is no time: write 2024-05-01T10:04:00Z") from None
+    compiled = _compiled(rules, streams, name)
+    found = _replayed(compiled, inputs, input_format)
+    source = compiled.rules[-1].tree.source
+    if summary:
+        from cep.why.summary import funnel
+
+        counts = funnel(found)
+        click.echo(json_line(as_data(counts, source)) if _AS_JSON[output_format] else funnel_text(counts))
+        return
+    told = answer(found, found.key_of(key), at_us, limit)
+    if _AS_JSON[output_format]:
+        click.echo(json_line(as_data(told, source)))
+    else:
+        click.echo(as_text(told, source, found.watched.program.streams))
+
+
+def _compiled(rules: Sequence[Path], streams: Path | None, name: str | None) -> Compiled:
+    """Return the rule, after those whose matches it reads."""
+    from cep.rulebook import compile_rulebook, load_rulebook
+
+    book = load_rulebook(rules, streams)
+    compiled = compile_rulebook(book, [] if name is None else [name])
+    names = [rule.name for rule in compiled.rules]
+    if name is None and len(names) > 1:
+        raise click.UsageError(f"of which rule? Write --rule, one of {', '.join(names)}")
+    return compiled
+
+
+def _replayed(compiled: Compiled, inputs: Sequence[str], file_format: str | None) -> Replay:
+    from cep.compiler.automaton.build import Built
+    from cep.local.match_file import read_inputs
+    from cep.why.replay import replay, typed_tables
+
+    rule_set = compiled.rule_set
+    chunks = read_inputs(rule_set, input_paths(rule_set, inputs), file_format)
+    tables = typed_tables(rule_set, chunks)
+    compile_engine(progress_line(quiet=False, progress=None), False, rule_set.programs)
+    (rule,) = [rule for rule in compiled.rules if rule.name == compiled.rules[-1].name]
+    built = [Built(one.typed, one.automaton) for one in compiled.rules]
+    return replay(built, rule_set, rule.name, tables, rule.tree)

@@ -1,0 +1,602 @@
+"""Why: the matches of a key, and the attempts that came furthest, each with what it missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cep.arrays import I64
+from cep.compiler import ir
+from cep.compiler.automaton.nfa import ACCEPT
+from cep.engine.kernels import layout as at
+from cep.engine.matching.watched import Guard, WatchedMatcher
+from cep.engine.state.runs import n_registers
+from cep.explain.shown import show_bound, show_duration
+from cep.program.program import STREAM_COLUMN
+from cep.why.attempts import NOTHING, Chain, Lives, distances
+from cep.why.conditions import Conditions, duration_text, time_text
+from cep.why.reasons import Attempt, Ending, Event, Failed, Found, Reason, Refusal, Step, Why
+from cep.why.replay import Replay, times_of
+
+MAX_EVENTS = 20_000
+"""Events of a key that are watched; of a key with more, those around a time."""
+
+_MOST_EXAMINED = 2_000
+"""Events of one wait that are examined: the nearest to its end."""
+
+_NEAREST = 3
+"""Refused events of an attempt that are reported."""
+
+_AROUND = 10
+"""Events before and after a time at which nothing was open."""
+
+_FAR_US = 1 << 61
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a run of a chain waited for: to take one of the events from `first` to before `end`.
+
+    It waited from `since_us`, up to and including `until_us` (`layout.NEVER`: no time ends it).
+    """
+
+    chain: Chain
+    variable: str
+    row: I64
+    first: int
+    end: int
+    since_us: int
+    until_us: int
+
+
+def why(replay: Replay, key: Sequence[Any], at_us: int | None = None, limit: int = 3) -> Why:
+    """Return why a rule matched for a key, or how far it came.
+
+    Parameters
+    ----------
+    key
+        The values of the key columns (`Replay.key_of`).
+    at_us
+        Only the attempts and matches that were open at this event time, in microseconds. None: of all times.
+    limit
+        Attempts at most, those that came furthest.
+    """
+    answer = Answer(replay, tuple(key), at_us)
+    matches = answer.matches()
+    chosen, n_attempts = answer.chosen(at_us, limit)
+    if at_us is not None:
+        matches = [match for match in matches if match.start_us <= at_us <= match.end_us]
+    names = replay.watched.program.key
+    return Why(
+        replay.watched.rule.name,
+        dict(zip(names, key, strict=True)),
+        len(answer.watched.time_us),
+        tuple(matches),
+        tuple(answer.attempt(chain) for chain in chosen),
+        n_attempts,
+    )
+
+
+def _range(replay: Replay, times: I64, at_us: int | None) -> tuple[int, int]:
+    """Return the first and the last time to watch."""
+    if len(times) <= MAX_EVENTS:
+        return -_FAR_US, _FAR_US
+    window = replay.watched.rule.window
+    ordered = np.sort(times)
+    middle = len(ordered) - 1 if at_us is None else int(np.searchsorted(ordered, at_us))
+    if at_us is not None and isinstance(window, ir.Window):
+        first_us, last_us = at_us - window.span_us, at_us + window.span_us
+        n = int(np.searchsorted(ordered, last_us, "right") - np.searchsorted(ordered, first_us))
+        if n <= MAX_EVENTS:
+            return first_us, last_us
+    first = max(0, min(middle - MAX_EVENTS // 2, len(ordered) - MAX_EVENTS))
+    return int(ordered[first]), int(ordered[min(first + MAX_EVENTS, len(ordered)) - 1])
+
+
+class Answer:
+    """The runs of a key under observation, and what there is to say about each.
+
+    Parameters
+    ----------
+    replay, key, at_us
+        See `why`.
+    """
+
+    def __init__(self, replay: Replay, key: tuple[Any, ...], at_us: int | None = None) -> None:
+        self.replay = replay
+        self.rule = replay.watched.rule
+        self.automaton = replay.watched.automaton
+        self.key = key
+        self.at_us = at_us
+        program = replay.watched.program
+        is_of_key = replay.has_key(replay.events, key, program.key_columns)
+        events = replay.events.filter(pa.array(is_of_key))
+        self.range_us = _range(replay, times_of(events), at_us)
+        matcher = WatchedMatcher(program, replay.static)
+        identities = replay.identities(key, is_of_key)
+        watched = matcher.watch([events, *replay.versions], *self.range_us, identities)
+        assert watched is not None, "the key has an event"
+        self.watched = watched
+        self.lives = Lives(watched)
+        self.conditions = Conditions(replay, watched)
+        self.distances = distances(self.automaton)
+
+    # ------------------------------------------------------------ matches
+
+    def matches(self) -> list[Found]:
+        """Return all matches in order of their end, with those that SUPPRESS removed."""
+        names = self.replay.watched.program.key_columns
+        keys = [pa.array([value], self.watched.events.schema.field(name).type)
+                for name, value in zip(names, self.key, strict=True)]  # fmt: skip
+        reported = set(self._reported_ids())
+        found: list[Found] = []
+        until: Found | None = None
+        for match_id, start_us, end_us, is_timeout, chain in self.lives.ids(self.rule.name, keys):
+            removed = None if match_id in reported else self._suppressed(match_id, end_us, until)
+            steps = tuple(self._steps(chain))
+            one = Found(match_id, start_us, end_us, steps, is_timeout, removed)
+            found.append(one)
+            until = one if removed is None and not is_timeout else until
+        missing = reported - {match.match_id for match in found}
+        assert not missing or self.range_us[0] > -_FAR_US, "the watched runs have all matches"
+        return sorted(found, key=lambda match: (match.end_us, match.start_us, match.match_id))
+
+    def _reported_ids(self) -> list[str]:
+        names = self.replay.watched.program.key
+        table = self.replay.of_key(self.replay.matches, self.key, names)
+        ids: list[str] = table.column("match_id").to_pylist()
+        return ids
+
+    def _suppressed(self, match_id: str, end_us: int, before: Found | None) -> Ending:
+        length_us = self.replay.suppress_us
+        assert before is not None, f"match {match_id} is not reported"
+        by_us = before.end_us + length_us - end_us
+        says = f"too soon by {duration_text(by_us)} after match {before.match_id}: "
+        says += f"SUPPRESS FOR {show_duration(length_us)}"
+        return Ending(Reason.SUPPRESSED, says, by_us=by_us, match_id=before.match_id)
+
+    # ------------------------------------------------------------ attempts
+
+    def chosen(self, at_us: int | None, limit: int) -> tuple[list[Chain], int]:
+        """Return the chains of the attempts that came furthest, and of how many."""
+        leaves = self.lives.leaves()
+        if at_us is None and self.lives.matched:  # a match says enough about what it skipped
+            leaves = [chain for chain in leaves if self._ending(chain).reason is not Reason.SKIPPED]
+        if at_us is not None:
+            leaves = [chain for chain in leaves if self._start_us(chain) <= at_us <= self._end_us(chain)]
+        ranked = sorted(leaves, key=self._rank)
+        longest: list[Chain] = []
+        seen: set[tuple[int, int]] = set()
+        for chain in ranked:  # those with the same first event differ little
+            steps = self.lives.steps(chain)
+            if steps[0] not in seen:
+                seen.add(steps[0])
+                longest.append(chain)
+        ranked = (longest + [chain for chain in ranked if chain not in longest])[:limit]
+        is_matched = bool(self.lives.matched) if at_us is None else self._is_matched(at_us)
+        return ranked or ([NOTHING] if limit and not is_matched else []), len(leaves)
+
+    def _is_matched(self, at_us: int) -> bool:
+        """Return whether a match was open at a time."""
+        return any(
+            self._start_us(chain) <= at_us <= int(self.watched.time_us[self.lives.taken[chain][1]])
+            for chain in self.lives.matched
+        )
+
+    def _rank(self, chain: Chain) -> tuple[bool, int, int, int]:
+        steps = self.lives.steps(chain)
+        return self._ending(chain).reason is Reason.SKIPPED, self._missing(chain), -len(steps), steps[0][1]
+
+    def _missing(self, chain: Chain) -> int:
+        if chain == NOTHING:
+            return self.distances[0]
+        life = self.lives.lives.get(chain)
+        return 0 if life is None else min(self.distances[state] for state in life.rows[:, at.STATE].tolist())
+
+    def _start_us(self, chain: Chain) -> int:
+        return int(self.watched.time_us[self.lives.steps(chain)[0][1]])
+
+    def _end_us(self, chain: Chain) -> int:
+        life = self.lives.lives.get(chain)
+        if life is None:
+            return int(self.watched.time_us[self.lives.steps(chain)[-1][1]])
+        if life.ended is None:
+            return _FAR_US
+        event = self.watched.moments[life.ended].event
+        return int(self.watched.time_us[event]) if event < len(self.watched.time_us) else _FAR_US
+
+    def attempt(self, chain: Chain) -> Attempt:
+        """Return an attempt with what it missed."""
+        life = self.lives.lives.get(chain)
+        steps = tuple(self._steps(chain))
+        rows = life.rows if life is not None else self.watched.first_row()[None]
+        waits = list(self._waits(chain))
+        ending = self._ending(chain)
+        until_us = self._until_us(rows) if life is not None else None
+        refusals, n_refused = self._refusals(waits, steps)
+        of_end: dict[str, Wait] = {}
+        for wait in waits:
+            of_end.setdefault(wait.variable, wait)
+        last = [wait for wait in of_end.values() if wait.chain == chain]
+        nearby = self._elsewhere(last, steps, ending) if steps else ()
+        since_us = int(self.watched.time_us[0])
+        if steps:
+            since_us = max((wait.since_us for wait in of_end.values()), default=steps[-1].event.time_us)
+        return Attempt(
+            steps=steps,
+            missing=self._missing(chain),
+            waits_for=self._waits_for(rows) if life is not None or chain == NOTHING else (),
+            since_us=since_us,
+            until_us=until_us,
+            ending=ending,
+            refusals=(*refusals, *nearby),
+            n_refused=n_refused,
+        )
+
+    def _waits_for(self, rows: I64) -> tuple[str, ...]:
+        names: dict[str, None] = {}
+        for number in rows[:, at.STATE].tolist():
+            if number == at.PENDING:
+                names["its turn"] = None
+                continue
+            state = self.automaton.states[number]
+            names |= dict.fromkeys(take.variable for take in state.takes)
+            names |= {"the end of an absence": None} if state.timed_absence is not None else {}
+            names |= {"the end of the window": None} if state.closes else {}
+            names |= {"the next event": None} if state.accepts_after_ignore else {}
+        return tuple(names)
+
+    def _until_us(self, rows: I64) -> int | None:
+        """Return the event time after which the last of the runs ends; None: no time ends it."""
+        found = [self._deadline(row)[0] for row in rows if row[at.STATE] != at.PENDING]
+        until_us = max(found, default=at.NEVER)
+        return until_us if until_us < _FAR_US else None
+
+    def _deadline(self, row: I64) -> tuple[int, str]:
+        """Return the last time at which a run may take an event, and the limit that says so."""
+        rule, state = self.watched.rule, self.automaton.states[int(row[at.STATE])]
+        window = self.rule.window
+        limits: list[tuple[int, str]] = [(at.NEVER, "no limit")]
+        if isinstance(window, ir.Window):
+            limits.append((int(row[at.START_US]) + window.span_us, f"WITHIN {show_bound(window)}"))
+        if rule.is_timed:
+            clock = at.REGISTER + n_registers(rule)
+            if state.gap is not None and state.gap.limit_us is not None and state.gap.high_us is not None:
+                last_us = int(row[clock + at.LAST_US])
+                limits.append(
+                    (last_us + state.gap.high_us, f"the gap of {show_duration(state.gap.limit_us)}")
+                )
+            for number in state.limits:
+                group = self.automaton.groups[number].window
+                if isinstance(group, ir.Window):
+                    opened = int(row[clock + at.GROUP_CLOCK + number])
+                    limits.append((opened + group.span_us, f"WITHIN {show_bound(group)} of the parentheses"))
+            return int(row[clock + at.DEADLINE_US]), min(limits)[1]
+        return min(limits)
+
+    # ------------------------------------------------------------ what ended it
+
+    def _ending(self, chain: Chain) -> Ending:
+        if chain == NOTHING:
+            return Ending(Reason.OPEN, "no event began a run")
+        life = self.lives.lives.get(chain)
+        if life is None:
+            return self._ended_at_once(chain)
+        if life.ended is None:
+            return Ending(Reason.OPEN, "the input ended")
+        rows = sorted(life.rows, key=lambda row: self.distances[int(row[at.STATE])])
+        endings = [self._ending_of(row, life.ended) for row in rows]
+        if chain in self.lives.timed_out and endings[0].reason is Reason.SKIPPED:
+            return Ending(Reason.WINDOW, "a limit ended it, and it is reported as a timeout")
+        return endings[0]
+
+    def _ended_at_once(self, chain: Chain) -> Ending:
+        """Return what ended a run at the event that it took last."""
+        _, event = self.lives.steps(chain)[-1]
+        if chain in self.lives.timed_out:
+            return Ending(Reason.WINDOW, "it took the last event that a limit allows")
+        number = next(
+            place
+            for place, moment in enumerate(self.watched.moments)
+            if moment.event == event and not moment.by_time
+        )
+        if self._skipping(number) is None and not self._can_accept(chain):
+            if self._drops(number):
+                return Ending(Reason.LIMIT, f"MAX RUNS {self.rule.report.max_runs} PER KEY")
+            return Ending(Reason.WINDOW, "it took the last event that a limit allows")
+        return self._skipped(number)
+
+    def _can_accept(self, chain: Chain) -> bool:
+        variable = self.watched.rule.variables[self.lives.taken[chain][0]]
+        return any(
+            take.variable == variable and ACCEPT in take.after
+            for state in self.automaton.states
+            for take in state.takes
+        )
+
+    def _ending_of(self, row: I64, number: int) -> Ending:
+        moment = self.watched.moments[number]
+        if row[at.STATE] == at.PENDING:
+            return self._skipped(number)
+        until_us, limit = self._deadline(row)
+        if moment.by_time:
+            if moment.event == len(self.watched.time_us):
+                return self._ended_by_input(number, until_us, limit)
+            time_us = int(self.watched.time_us[moment.event])
+            if until_us >= time_us:
+                return self._skipped(number)
+            by_us = time_us - until_us
+            says = f"{limit} was over; the next event of the key came {duration_text(by_us)} later"
+            return Ending(Reason.WINDOW, says, by_us=by_us)
+        return self._ended_by(row, moment.event, number)
+
+    def _ended_by_input(self, number: int, until_us: int, limit: str) -> Ending:
+        if self._skipping(number) is not None and until_us >= _FAR_US:
+            return self._skipped(number)
+        last_us = int(self.watched.time_us[-1])
+        if until_us >= _FAR_US:
+            return Ending(Reason.OPEN, "the input ended")
+        left = duration_text(until_us - last_us)
+        return Ending(Reason.OPEN, f"the input ended, {left} before {limit} was over")
+
+    def _ended_by(self, row: I64, event: int, number: int) -> Ending:
+        guard, variable = self.watched.guard(row, event)
+        name = self.watched.rule.variables[variable] if variable >= 0 else None
+        of = self._event(event)
+        match guard:
+            case Guard.EXCLUDED:
+                return Ending(Reason.EXCLUDED, f"an event came for which `{name}` holds", None, of, name)
+            case Guard.NOT_NEXT | Guard.NOT_FOLLOWED_BY:
+                directly = "directly after it " if guard is Guard.NOT_NEXT else ""
+                says = f"{directly}an event came for which `{name}` holds, which must not come"
+                return Ending(Reason.ABSENCE, says, None, of, name)
+            case Guard.STRICT:
+                return Ending(Reason.STRICT, "another event came directly after the last one", None, of)
+            case Guard.BEGINS:
+                says = f"an event came that begins another branch, as `{name}`"
+                return Ending(Reason.BRANCH, says, None, of, name)
+            case Guard.LAST_EVENT:
+                return Ending(Reason.WINDOW, "it was the last event that a limit allows", None, of)
+            case Guard.TAKEN | Guard.IGNORED:
+                if self._drops(number) and self._skipping(number) is None:
+                    return Ending(
+                        Reason.LIMIT,
+                        f"MAX RUNS {self.rule.report.max_runs} PER KEY: it was dropped",
+                        None,
+                        of,
+                    )
+                return self._skipped(number)
+
+    def _drops(self, number: int) -> bool:
+        moments = self.watched.moments
+        return moments[number].n_dropped > (moments[number - 1].n_dropped if number else 0)
+
+    def _skipping(self, number: int) -> Chain | None:
+        """Return the chain of a match of the moment; None: there is none."""
+        moment = self.watched.moments[number]
+        found = moment.matches[moment.matches[:, at.MATCH_TIMED_OUT] == 0]
+        if not len(found):
+            return None
+        return self.lives.of(found[:, at.MATCH_REGISTER + self.watched.rule.node_register])[0]
+
+    def _skipped(self, number: int) -> Ending:
+        chain = self._skipping(number)
+        if chain is None:
+            return Ending(
+                Reason.SKIPPED, "another run with the same events, or a preferred one, took its place"
+            )
+        event = self._event(self.lives.steps(chain)[0][1])
+        return Ending(
+            Reason.SKIPPED, f"skipped by the match that began at {time_text(event.time_us)}", None, event
+        )
+
+    # ------------------------------------------------------------ events that were refused
+
+    def _waits(self, chain: Chain) -> Iterator[Wait]:
+        """Yield what the runs of a chain waited for, and what they waited for before that and still do."""
+        life = self.lives.lives.get(chain)
+        n = len(self.watched.time_us)
+        if chain == NOTHING:
+            row, first = self.watched.first_row(), 0
+            if self.at_us is not None:
+                place = int(np.searchsorted(self.watched.time_us, self.at_us))
+                first, n = max(0, place - _AROUND), min(n, place + _AROUND)
+            for name in dict.fromkeys(take.variable for take in self.automaton.states[0].takes):
+                yield Wait(chain, name, row, first, n, -_FAR_US, at.NEVER)
+            return
+        if life is None:
+            return
+        wanted = self._shortest(life.rows)
+        end = n if life.ended is None else self._first_event(life.ended)
+        while chain != NOTHING and chain in self.lives.lives:
+            waits = list(self._waits_of(chain, wanted, end))
+            yield from waits
+            wanted = list(dict.fromkeys(wait.variable for wait in waits))
+            end = self.lives.taken[chain][1]
+            chain = self.lives.parents[chain]
+
+    def _waits_of(self, chain: Chain, wanted: Sequence[str], end: int) -> Iterator[Wait]:
+        """Yield what the runs of a chain waited for among `wanted`, before event `end`, the last first."""
+        for number, rows in reversed(self.lives.lives[chain].history):
+            first = max(self._first_event(number), self.lives.taken[chain][1] + 1)
+            found: dict[str, I64] = {}
+            for row in rows:
+                takes = () if row[at.STATE] == at.PENDING else self.automaton.states[int(row[at.STATE])].takes
+                found |= {take.variable: row for take in takes if take.variable not in found}
+            for name in wanted:
+                if name in found:
+                    row = found[name]
+                    since_us, until_us = self._since_us(chain, row), self._deadline(row)[0]
+                    yield Wait(chain, name, row, first, end, since_us, until_us)
+            end = min(end, first)
+
+    def _first_event(self, number: int) -> int:
+        """Return the first event after a moment."""
+        moment = self.watched.moments[number]
+        return moment.event + (not moment.by_time)
+
+    def _since_us(self, chain: Chain, row: I64) -> int:
+        """Return from when a run waits: since its last event, or since the absence after it is over."""
+        last_us = int(self.watched.time_us[self.lives.taken[chain][1]])
+        if not self.watched.rule.is_timed:
+            return last_us
+        return max(last_us, int(row[at.REGISTER + n_registers(self.watched.rule) + at.MOMENT_US]))
+
+    def _shortest(self, rows: I64) -> list[str]:
+        """Return the variables that runs wait for on the shortest way to a match."""
+        takes = [
+            (min((self.distances[after] for after in take.after), default=0), take.variable)
+            for number in rows[:, at.STATE].tolist()
+            if number != at.PENDING
+            for take in self.automaton.states[number].takes
+        ]
+        least = min(takes, default=(0, ""))[0]
+        return list(dict.fromkeys(name for far, name in takes if far == least))
+
+    def _refusals(self, waits: Sequence[Wait], steps: Sequence[Step]) -> tuple[list[Refusal], int]:
+        """Return the nearest of the events that were refused, and how many there were."""
+        used = {step.event.place for step in steps}
+        ranked: list[tuple[int, int, int, Wait]] = []
+        n_refused = 0
+        for number, wait in enumerate(waits):
+            first = max(wait.first, wait.end - _MOST_EXAMINED)
+            events = np.array([event for event in range(first, wait.end) if event not in used], np.int64)
+            if not len(events):
+                continue
+            of_stream = self.conditions.has_stream(wait.variable, self.watched.events)[events]
+            events = events[of_stream]
+            truths = self.conditions.truths(wait.variable, wait.row, events)
+            failed = len(truths) - truths.sum(axis=0)
+            n_refused += len(events)
+            order = np.lexsort((events, failed))[: 10 * _NEAREST]
+            ranked += [(int(failed[place]), number, int(events[place]), wait) for place in order.tolist()]
+        ranked.sort(key=lambda item: item[:3])
+        refusals: list[Refusal] = []
+        for failed_parts, _, event, wait in ranked[: 10 * _NEAREST]:
+            one = self._refusal(event, wait) if failed_parts else self._refused_whole(event, wait)
+            if one is not None:
+                refusals.append(one)
+        return sorted(refusals, key=_nearness)[:_NEAREST], n_refused
+
+    def _refusal(self, event: int, wait: Wait) -> Refusal:
+        failed = self.conditions.failed(wait.variable, wait.row, event)
+        first = failed[0]
+        return Refusal(self._event(event), wait.variable, first.reason, first.says, failed)
+
+    def _refused_whole(self, event: int, wait: Wait) -> Refusal | None:
+        """Return why an event for which the condition holds was refused; None: a run took it."""
+        if wait.chain == NOTHING:
+            if any(step[1] == event for step in self.lives.taken):
+                return None
+            says = "no run may start here: a match skipped it, an absence before it is broken, or `^`"
+            return Refusal(self._event(event), wait.variable, Reason.EXCLUDED, says)
+        early_us = self.watched.early_by_us(wait.row, event)
+        if early_us > 0:
+            says = f"{duration_text(early_us)} before the gap begins"
+            return Refusal(self._event(event), wait.variable, Reason.EARLY, says, (), early_us)
+        number = self.watched.rule.variables.index(wait.variable)
+        if (wait.chain, (number, event)) in self._takes:
+            return None
+        guard, by = self.watched.guard(wait.row, event)
+        if guard in (Guard.NOT_NEXT, Guard.NOT_FOLLOWED_BY, Guard.EXCLUDED, Guard.IGNORED, Guard.STRICT):
+            name = self.watched.rule.variables[by] if by >= 0 else wait.variable
+            says = f"`{wait.variable}` holds, but the pattern keeps it out here: `{name}` holds, too"
+            reason = Reason.ABSENCE if guard in (Guard.NOT_NEXT, Guard.NOT_FOLLOWED_BY) else Reason.EXCLUDED
+            return Refusal(self._event(event), wait.variable, reason, says)
+        return None
+
+    @cached_property
+    def _takes(self) -> set[tuple[Chain, tuple[int, int]]]:
+        return set(zip(self.lives.parents, self.lives.taken, strict=True))
+
+    def _elsewhere(self, waits: Sequence[Wait], steps: Sequence[Step], ending: Ending) -> Iterator[Refusal]:
+        """Yield events that have what was missing, but came too late, too early, or for another key."""
+        last = steps[-1].event
+        for wait in waits:
+            if ending.reason is Reason.WINDOW:
+                for event in self._satisfying(wait, wait.end, wait.end + _MOST_EXAMINED):
+                    by_us = int(self.watched.time_us[event]) - wait.until_us
+                    if by_us > 0:
+                        says = f"too late by {duration_text(by_us)}"
+                        yield Refusal(self._event(event), wait.variable, Reason.LATE, says, (), by_us)
+                        break
+            earlier = self._satisfying(wait, last.place - _MOST_EXAMINED, last.place)
+            before = [event for event in earlier if event not in {step.event.place for step in steps}]
+            if before and wait.variable not in {step.variable for step in steps}:
+                by_us = last.time_us - int(self.watched.time_us[before[-1]])
+                says = f"{duration_text(by_us)} before `{steps[-1].variable}`, which it should follow"
+                yield Refusal(self._event(before[-1]), wait.variable, Reason.ORDER, says, (), by_us)
+            until_us = wait.until_us
+            if ending.event is not None:
+                until_us = min(until_us, ending.event.time_us - 1)
+            yield from self._of_other_key(wait, until_us)
+
+    def _satisfying(self, wait: Wait, first: int, end: int) -> list[int]:
+        """Return the events from `first` to before `end` for which the whole condition holds."""
+        events = np.arange(max(first, 0), min(end, len(self.watched.time_us)))
+        if not len(events) or not self.replay.watched.parts[wait.variable]:
+            return []
+        of_stream = self.conditions.has_stream(wait.variable, self.watched.events)[events]
+        truths = self.conditions.truths(wait.variable, wait.row, events)
+        found: list[int] = events[truths.all(axis=0) & of_stream].tolist()
+        return found
+
+    def _of_other_key(self, wait: Wait, until_us: int) -> Iterator[Refusal]:
+        times = times_of(self.replay.events)
+        inside = (times > wait.since_us) & (times <= until_us)
+        rows = np.flatnonzero(inside)[:_MOST_EXAMINED]
+        if not len(rows) or not self.replay.watched.parts[wait.variable]:
+            return
+        others = self.replay.events.take(pa.array(rows))
+        truths = self.conditions.truths_of_others(wait.variable, wait.row, others)
+        if truths is None:
+            return
+        names = self.replay.watched.program.key_columns
+        is_other = np.zeros(len(rows), np.bool_)
+        for name, value in zip(names, self.key, strict=True):
+            is_other |= np.array([item != value for item in others.column(name).to_pylist()], np.bool_)
+        found = np.flatnonzero(
+            truths.all(axis=0) & is_other & self.conditions.has_stream(wait.variable, others)
+        )
+        if len(found):
+            place = int(found[np.argmin(times[rows[found]])])
+            key = ", ".join(str(others.column(name)[place].as_py()) for name in names)
+            event = self._event_of(others, place, -1, int(times[rows[place]]))
+            yield Refusal(event, wait.variable, Reason.KEY, f"it has the key {key}")
+
+    # ------------------------------------------------------------ events
+
+    def _steps(self, chain: Chain) -> Iterator[Step]:
+        for variable, event in self.lives.steps(chain):
+            yield Step(self.watched.rule.variables[variable], self._event(event))
+
+    def _event(self, place: int) -> Event:
+        return self._event_of(self.watched.events, place, place, int(self.watched.time_us[place]))
+
+    def _event_of(self, table: pa.Table, row: int, place: int, time_us: int) -> Event:
+        program = self.replay.watched.program
+        stream = program.streams[table.column(STREAM_COLUMN)[row].as_py() if len(program.streams) > 1 else 0]
+        values = {
+            field.name: table.column(program.column_of(stream, field.name))[row].as_py()
+            for field in stream.fields
+            if field.name != stream.event_time
+        }
+        return Event(place, time_us, values, stream.name if len(program.streams) > 1 else "")
+
+
+def _nearness(refusal: Refusal) -> tuple[int, float, int]:
+    """Return what orders refusals: fewer parts failed, by less, earlier."""
+    return (
+        len(refusal.failed),
+        max((_far(failed) for failed in refusal.failed), default=0.0),
+        refusal.event.place,
+    )
+
+
+def _far(failed: Failed) -> float:
+    return abs(float(failed.by)) if failed.by is not None else float("inf")

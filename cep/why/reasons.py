@@ -1,0 +1,177 @@
+"""What `cep why` answers, as data, and the closed list of reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from cep.diagnostics.diagnostic import Span
+
+
+class Reason(StrEnum):
+    """Why an event was refused, or an attempt ended. docs/guides/why.md explains each with an example."""
+
+    VALUE = "value"  # a value differs
+    NULL = "null"  # a value is NULL
+    TYPE = "type"  # two texts are the same number, written differently
+    CASE = "case"  # two texts differ in case or in blanks
+    ROW = "row"  # no row of a table was valid
+    WINDOWED = "windowed"  # a windowed value, as it was at that time
+    ORDER = "order"  # the event came before the step that it should follow
+    KEY = "key"  # the event has another key
+    LATE = "late"  # the event came after the deadline
+    EARLY = "early"  # the event came before the shortest gap
+    WINDOW = "window"  # a limit ended the attempt
+    STRICT = "strict"  # another event came directly after
+    BRANCH = "branch"  # the event begins another branch of the pattern, so it is not ignored
+    EXCLUDED = "excluded"  # WITHOUT, UNTIL, ^ or a possessive loop keeps the event out
+    ABSENCE = "absence"  # an event came that must not come
+    SKIPPED = "skipped"  # a reported match skipped the attempt, or was preferred to it
+    SUPPRESSED = "suppressed"  # a match came too soon after another one
+    LIMIT = "limit"  # MAX RUNS
+    OPEN = "open"  # the input ended
+
+
+OF_CONDITION = frozenset((Reason.VALUE, Reason.NULL, Reason.TYPE, Reason.CASE, Reason.ROW, Reason.WINDOWED))
+"""Reasons of a part of a condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event: its place among the events of its key (-1: of another key), its time, its other columns.
+
+    `stream` is empty if the rule reads only one.
+    """
+
+    place: int
+    time_us: int
+    values: Mapping[str, Any]
+    stream: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event that a run took as a variable."""
+
+    variable: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A part of the condition of a variable that was not TRUE.
+
+    Parameters
+    ----------
+    part
+        Its number among the parts of the condition.
+    text
+        As it is written in the rule.
+    values
+        What it read, by the text of each value.
+    by
+        The left side less the right side of a comparison of numbers, or of times in microseconds; None: it is
+        another condition.
+    says
+        The reason in words.
+    span
+        Its place in the text of the rule.
+    """
+
+    reason: Reason
+    part: int
+    text: str
+    values: Mapping[str, Any]
+    by: float | int | None
+    says: str
+    span: Span | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An event that an attempt waited for as a variable and did not take.
+
+    `failed` are the parts of the condition that were not TRUE. It is empty if the event was refused although
+    the condition holds; `reason` and `says` say why, and `by_us` by how much time.
+    """
+
+    event: Event
+    variable: str
+    reason: Reason
+    says: str
+    failed: tuple[Failed, ...] = ()
+    by_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What ended an attempt.
+
+    `by_us`: by how much the next event missed the deadline. `event`: what ended it. `match_id`: of the match
+    that suppressed it.
+    """
+
+    reason: Reason
+    says: str
+    by_us: int | None = None
+    event: Event | None = None
+    variable: str | None = None
+    match_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A run, or several that took the same events, without a match.
+
+    Parameters
+    ----------
+    steps
+        The events taken; none: nothing began.
+    missing
+        The least number of events that were missing.
+    waits_for
+        What it waited for: variables, or the end of a time.
+    since_us, until_us
+        From when, and the event time of its deadline; None: it had none.
+    ending
+        What ended it.
+    refusals
+        The nearest events that were refused, nearest first.
+    n_refused
+        Of how many.
+    """
+
+    steps: tuple[Step, ...]
+    missing: int
+    waits_for: tuple[str, ...]
+    since_us: int
+    until_us: int | None
+    ending: Ending
+    refusals: tuple[Refusal, ...]
+    n_refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A match: the events that it took, and when. It may not be reported: `removed_by` says why."""
+
+    match_id: str
+    start_us: int
+    end_us: int
+    steps: tuple[Step, ...]
+    is_timeout: bool = False
+    removed_by: Ending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The answer for one rule and key; `n_events` is the number of events of the key."""
+
+    rule: str
+    key: Mapping[str, Any]
+    n_events: int
+    matches: tuple[Found, ...]
+    attempts: tuple[Attempt, ...]
+    n_attempts: int

@@ -1,0 +1,66 @@
+"""docs/guides/why.md: its commands print what the page shows, and each reason has its example."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cep.why.reasons import OF_CONDITION, Reason
+from tests.pages import DOCS, blocks, cep_prints, shown_commands
+
+PAGE = (DOCS / "guides/why.md").read_text()
+EXAMPLES = re.findall(r"^\| `(\w+)` \| `(\w+)` `(\w+)` \| `+(.*?)`+ \| .*\|$", PAGE, re.MULTILINE)
+OPTIONS = {"over_limit": "-i payments=payments.jsonl -i accounts=accounts.jsonl"}
+
+
+@pytest.fixture
+def folder(compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that the page describes, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    Path("streams.yaml").write_text(blocks(PAGE, "yaml")[0])
+    Path("rules.cep").write_text(blocks(PAGE, "cep")[0])
+    for name, content in zip(("payments.jsonl", "accounts.jsonl"), blocks(PAGE, "json"), strict=True):
+        Path(name).write_text(content)
+    return tmp_path
+
+
+def test_the_commands_print_what_the_page_shows(folder: Path) -> None:
+    shown = shown_commands(PAGE)
+    assert len(shown) == 3
+    for command, output in shown:
+        assert cep_prints(command) == output
+
+
+@pytest.mark.parametrize(("reason", "rule", "key", "says"), EXAMPLES)
+def test_an_example_of_a_reason_gives_it(folder: Path, reason: str, rule: str, key: str, says: str) -> None:
+    options = OPTIONS.get(rule, "-i payments.jsonl")
+    options += " --at 2024-05-01T17:01:00Z" if reason == Reason.SKIPPED else ""
+    told = json.loads(cep_prints(f"why rules.cep --rule {rule} --key {key} {options} --format json"))
+    found = [attempt["ending"] for attempt in told["attempts"]]
+    found += [match["removed_by"] for match in told["matches"] if match["removed_by"]]
+    for refusal in (refusal for attempt in told["attempts"] for refusal in attempt["refusals"]):
+        found += [refusal, *refusal["failed"]]
+    assert any(item["reason"] == reason and item["says"].startswith(says) for item in found)
+
+
+def test_the_list_of_reasons_is_complete() -> None:
+    assert {reason for reason, *_ in EXAMPLES} | {Reason.BRANCH} == set(Reason)
+    assert set(Reason) >= OF_CONDITION
+
+
+def test_a_failed_part_has_its_place_values_and_difference(folder: Path) -> None:
+    told = json.loads(cep_prints("why rules.cep --rule drain --key ana -i payments.jsonl --format json"))
+    assert told["attempts"][0]["refusals"][0]["failed"] == [
+        {
+            "reason": "value",
+            "part": 1,
+            "text": "amount > 500",
+            "values": {"amount": 420.0},
+            "by": -80.0,
+            "says": "amount is 420: 80 too small",
+            "span": {"file": "rules.cep", "line": 8, "column": 37},
+        }
+    ]
