@@ -29,3 +29,6 @@ streams_option = click.option(
     type=click.Path(path_type=Path),
     help="Streams file; without it, the nearest streams.yaml.",
 )
+
+AS_JSON = {"text": False, "json": True}
+"""Values of `--format`, and whether each is JSON."""

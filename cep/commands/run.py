@@ -8,12 +8,10 @@ from pathlib import Path
 import click
 
 from cep.commands.group import EXIT_PASSED_OVER
-from cep.commands.options import quiet_option
+from cep.commands.options import AS_JSON, quiet_option
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 from cep.errors import CepError
-
-_AS_JSON = {"text": False, "json": True}
 
 
 def compile_for(pipeline: Path, quiet: bool = False) -> None:
@@ -40,7 +38,7 @@ def compile_for(pipeline: Path, quiet: bool = False) -> None:
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(list(_AS_JSON)),
+    type=click.Choice(list(AS_JSON)),
     default="text",
     help="How the summary is written: as text to standard error, or as JSON to standard output.",
 )
@@ -60,7 +58,7 @@ def run(
     from spark_runtime import run_pipeline
 
     compile_for(pipeline, quiet)
-    as_json = _AS_JSON[output_format]
+    as_json = AS_JSON[output_format]
     summary = run_pipeline(
         pipeline,
         quiet=quiet or as_json,

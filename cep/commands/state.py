@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cep.commands.options import AS_JSON
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from cep.engine.state.open_runs import RunsOfRule
+    from cep.rule_set import RuleSet
+    from spark_runtime.event_time.reached import Reached
     from spark_runtime.state.contents import StoredGroup
 
 Row = dict[str, Any]
@@ -20,12 +24,10 @@ Row = dict[str, Any]
 _NEVER = 1 << 62
 """An event time that is no time of the years 1 to 9999."""
 
-_AS_JSON = {"text": False, "json": True}
-
 _format_option = click.option(
     "--format",
     "output_format",
-    type=click.Choice(list(_AS_JSON)),
+    type=click.Choice(list(AS_JSON)),
     default="text",
     help="json: a JSON object in each line.",
 )
@@ -122,22 +124,35 @@ def _text(key: Row) -> str:
     )
 
 
-def _groups(checkpoint: str) -> Iterator[StoredGroup]:
+def stored_groups_of(checkpoint: str) -> tuple[RuleSet, Reached, Iterator[StoredGroup]]:
+    """Return the rules of a checkpoint or a savepoint, the event time that it has reached, and its state."""
     from spark_runtime.pipeline.savepoint import is_savepoint, opened
 
     if is_savepoint(checkpoint):
-        yield from opened(checkpoint).stored_groups()
-        return
+        savepoint = opened(checkpoint)
+        return savepoint.rule_set(), savepoint.reached, savepoint.stored_groups()
     from spark_runtime.sessions.local_session import check_pyspark, session
 
     check_pyspark()
     from spark_runtime.pipeline.failures import as_cep_error
     from spark_runtime.pipeline.stored_state import stored_groups
 
+    def found() -> Iterator[StoredGroup]:
+        try:
+            yield from groups
+        except Exception as error:
+            raise as_cep_error(error) from error
+
     try:
-        yield from stored_groups(session(is_short=True), checkpoint)
+        rules, reached, groups = stored_groups(session(is_short=True), checkpoint)
     except Exception as error:
         raise as_cep_error(error) from error
+    return rules, reached, found()
+
+
+def _groups(checkpoint: str) -> Iterator[StoredGroup]:
+    *_, groups = stored_groups_of(checkpoint)
+    return groups
 
 
 def _runs(group: StoredGroup) -> Iterator[tuple[RunsOfRule, pa.Table, int]]:
@@ -179,7 +194,7 @@ def _begin(us: int, watermark_us: int) -> Row:
 
 
 def _show(rows: Sequence[Row], output_format: str) -> None:
-    if _AS_JSON[output_format]:
+    if AS_JSON[output_format]:
         for row in rows:
             click.echo(json.dumps(row, ensure_ascii=False, default=str))
         return

@@ -113,6 +113,27 @@ def window_rule_meanings(program: Program) -> tuple[bytes, ...]:
     )
 
 
+def windows_together(program: Program) -> frozenset[tuple[bytes, frozenset[bytes]]]:
+    """Return the windowed columns that may share their state, by `window_meanings`.
+
+    In a program of window rules the meaning of the rule's windows (`window_rule_meanings`) precedes them.
+    There is also a group without columns for these windows.
+    """
+    digests = _Expressions(program, ())
+    columns_of: dict[bytes, set[str]] = {}
+    for rule, meaning in zip(program.rules, program.window_rule_meanings, strict=False):
+        assert rule.windowed is not None
+        having = () if rule.windowed.having is None else column_names(rule.windowed.having)
+        columns_of.setdefault(meaning, set()).update(rule.windowed.columns, having)
+    groups: dict[tuple[bytes, bytes], set[bytes]] = {(meaning, b""): set() for meaning in columns_of}
+    for meaning, names in (columns_of or {b"": set(program.window_meanings)}).items():
+        for column in program.windows:
+            if column.name in names:
+                of = digests.state_of_window(column)
+                groups.setdefault((meaning, of), set()).add(program.window_meanings[column.name])
+    return frozenset((meaning, frozenset(columns)) for (meaning, _), columns in groups.items())
+
+
 def identity_of(program: Program) -> ProgramIdentity:
     """Return the meaning of the stored state of `program`."""
     digests = _Expressions(program, ())
@@ -440,10 +461,16 @@ class _Expressions:
 
     def _of_window(self, column: WindowColumn) -> list[_Value]:
         """Return the description of a windowed column, without its place in the program."""
-        window = column.window
+        function = [column.function.name, repr(column.parameter), str(column.type), str(column.argument_type)]
+        return [function, *self._events_of_window(column)]
+
+    def state_of_window(self, column: WindowColumn) -> bytes:
+        """Return a digest that columns with the same window over the same values have in common."""
+        return _digest(self._events_of_window(column))
+
+    def _events_of_window(self, column: WindowColumn) -> list[_Value]:
         return [
-            [column.function.name, repr(column.parameter), str(column.type), str(column.argument_type)],
-            _told_window(window),
+            _told_window(column.window),
             b"" if column.argument is None else self.of_column(column.argument),
             *(self.of_bit(place) for place in (column.within, column.counts)),
         ]

@@ -270,13 +270,13 @@ def _differences(then: _Rules, now: _Rules) -> Iterator[str]:
                 del gone[before[0]]
             yield f"rule `{before[0]}` is called `{name}` now" if before else f"rule `{name}` is new"
             continue
-        what = [*_shared_differences(then[name][0], shared), *rule_differences(then[name][1], rule)]
+        what = [*shared_differences(then[name][0], shared), *rule_differences(then[name][1], rule)]
         if what:
             yield f"rule `{name}` has changed: {', '.join(what)}"
     yield from (f"rule `{name}` is gone" for name in gone)
 
 
-def _shared_differences(then: SharedIdentity, now: SharedIdentity) -> Iterator[str]:
+def shared_differences(then: SharedIdentity, now: SharedIdentity) -> Iterator[str]:
     """Yield the differences in what all rules of a program share."""
     if then.fingerprint == now.fingerprint:
         return

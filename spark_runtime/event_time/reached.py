@@ -35,6 +35,12 @@ class Reached:
     is_live: bool = False
     clocks: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def read_until_us(self) -> int | None:
+        """The greatest event time that was read; None: no event was."""
+        times_us = [us for us, _ in self.latest.values()]
+        return max([*times_us, *([] if self.watermark_us is None else [self.watermark_us])], default=None)
+
     def to_json(self) -> str:
         """Return it as JSON."""
         return json.dumps([self.watermark_us, self.latest, self.is_live, dict(self.clocks)])

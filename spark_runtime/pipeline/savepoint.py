@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from cep.errors import StateError
+from cep.rule_set import RuleSet
 from cep.rulebook import compile_texts
 from cep.write_errors import writing
+from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.contents import StoredGroup, programs_in
@@ -140,6 +142,16 @@ class Savepoint:
             raise _other_format(self.folder / RULES, found["format"], RULES_FORMAT)
         return StoredRules.of_json(found)
 
+    def rule_set(self) -> RuleSet:
+        """Return the compiled rules. Raises StateError as `rules` does."""
+        stored = self.rules()
+        return compile_texts(stored.texts, stored.streams).rule_set
+
+    @property
+    def reached(self) -> Reached:
+        """The event time that was reached."""
+        return Reached.of_json(json.dumps(self.manifest.progress["reached"]))
+
     def groups(self) -> Iterator[tuple[int, bytes]]:
         """Yield the label and the state of each key group.
 
@@ -152,8 +164,7 @@ class Savepoint:
 
     def stored_groups(self) -> Iterator[StoredGroup]:
         """Yield the state of each key group, for people. Raises StateError as `groups` does."""
-        stored = self.rules()
-        rules = compile_texts(stored.texts, stored.streams).rule_set
+        rules = self.rule_set()
         for label, data in self.groups():
             yield StoredGroup(label, len(data), False, tuple(programs_in(data, rules)))
 

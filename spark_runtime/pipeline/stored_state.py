@@ -11,7 +11,8 @@ from cep.errors import SetupError
 from cep.rule_set import RuleSet
 from cep.rulebook import compile_texts
 from spark_runtime.compat.driver import pyspark_version
-from spark_runtime.pipeline.checkpoint import Checkpoint, read_checkpoint
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, read_checkpoint
 from spark_runtime.state.contents import StoredGroup, programs_in
 from spark_runtime.state.files import StateFiles
 from spark_runtime.state.pieces import FOLDER
@@ -54,8 +55,8 @@ def files_of(spark: SparkSession, path: str) -> CheckpointFiles:
     return HadoopFiles(spark, path) if is_remote(path) else LocalFiles(path)
 
 
-def stored_groups(spark: SparkSession, path: str) -> Iterator[StoredGroup]:
-    """Yield the state of the key groups of a checkpoint after its last micro-batch.
+def stored_groups(spark: SparkSession, path: str) -> tuple[RuleSet, Reached, Iterator[StoredGroup]]:
+    """Return the rules of a checkpoint, the event time, and the state after its last micro-batch.
 
     Raises
     ------
@@ -66,8 +67,12 @@ def stored_groups(spark: SparkSession, path: str) -> Iterator[StoredGroup]:
     """
     checkpoint, stored = read_checkpoint(files_of(spark, path), path)
     rules = compile_texts(stored.texts, stored.streams).rule_set
-    for group, n_carried, is_in_files, data in stored_values(spark, checkpoint, rules):
-        yield StoredGroup(group, n_carried, is_in_files, tuple(programs_in(data, rules)))
+
+    def groups() -> Iterator[StoredGroup]:
+        for group, n_carried, is_in_files, data in stored_values(spark, checkpoint, rules):
+            yield StoredGroup(group, n_carried, is_in_files, tuple(programs_in(data, rules)))
+
+    return rules, last_done(checkpoint, is_live=False).reached, groups()
 
 
 def stored_values(

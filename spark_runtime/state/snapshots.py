@@ -11,11 +11,13 @@ from cep.engine.chains.chain import units_of
 from cep.engine.corrections.corrector import Corrector, is_corrected, restored
 from cep.engine.corrections.evaluated import OneProgram
 from cep.engine.corrections.regrouping import divided_corrector, joined_corrector
+from cep.engine.matching.changed_rules import begun, changed, read_until_us
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
 from cep.errors import StateError
+from cep.program.changes import changes_of
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
 
@@ -51,19 +53,7 @@ def decode_state(
     Raises StateError: the state belongs to another number of key groups (E0704), other rules (E0701) or
     another version (E0703), or is damaged (E0702).
     """
-    if len(data) < _HEADER.size or data[:4] != _MAGIC:
-        raise _damaged("it is not of spark-cep")
-    _, version, _, n_groups_then = _HEADER.unpack_from(data)
-    if version != _FORMAT:
-        raise other_format(version, _FORMAT)
-    if n_groups_then != n_groups:
-        raise StateError(
-            "E0704",
-            f"the checkpoint has {n_groups_then} key groups, this run has {n_groups}",
-            f"set spark.sql.shuffle.partitions (or key_groups) to {n_groups_then}, "
-            "or start with an empty checkpoint",
-        )
-    snapshots = snapshots_in(data)
+    snapshots = _snapshots_of(data, n_groups)
     corrections, units = rules.corrections, units_of(rules, tables)
     if corrections is not None or any(map(is_corrected, snapshots)):
         # If their number differs, so does some snapshot: `restored` refuses the first that does.
@@ -78,6 +68,23 @@ def decode_state(
     return [Matcher.restore(program, of_program[program.fingerprint], tables) for program in rules.programs]
 
 
+def _snapshots_of(data: bytes | bytearray, n_groups: int) -> list[bytes]:
+    """Return the snapshots in `data`, if it is of this version and of so many key groups."""
+    if len(data) < _HEADER.size or data[:4] != _MAGIC:
+        raise _damaged("it is not of spark-cep")
+    _, version, _, n_groups_then = _HEADER.unpack_from(data)
+    if version != _FORMAT:
+        raise other_format(version, _FORMAT)
+    if n_groups_then != n_groups:
+        raise StateError(
+            "E0704",
+            f"the checkpoint has {n_groups_then} key groups, this run has {n_groups}",
+            f"set spark.sql.shuffle.partitions (or key_groups) to {n_groups_then}, "
+            "or start with an empty checkpoint",
+        )
+    return snapshots_in(data)
+
+
 def snapshots_in(data: bytes | bytearray) -> list[bytes]:
     """Return the snapshots of the matchers of a key group whose header is sound."""
     snapshots = []
@@ -90,6 +97,51 @@ def snapshots_in(data: bytes | bytearray) -> list[bytes]:
         snapshots.append(bytes(memoryview(data)[end : end + length]))
         at = end + length
     return snapshots
+
+
+# ---------------------------------------------------------------- other rules
+
+
+def changed_state(data: bytes | None, before: RuleSet, now: RuleSet, n_groups: int, begins_us: int) -> bytes:
+    """Return the state of a key group of the rules `before` as that of the rules `now`.
+
+    Parameters
+    ----------
+    data
+        What `encode_state` wrote; None: the group has no state.
+    begins_us
+        The greatest event time that was read, of any stream and key group. New and changed rules see the
+        events after it. Earlier ones were not prepared for them, even if the watermark has not reached them.
+
+    Raises
+    ------
+    StateError
+        The state cannot go on with the rules `now`, or is of other rules than `before` (E0701), or as for
+        `decode_state`.
+    """
+    snapshots = [] if data is None else _snapshots_of(data, n_groups)
+    has_corrections = any(map(is_corrected, snapshots)) or bool(before.corrections or now.corrections)
+    changes = changes_of(before.programs, now.programs, has_corrections=has_corrections)
+    for refusal in changes.refusals:
+        raise StateError(
+            "E0701", f"the stored state cannot go on with these rules: {refusal.fact}", refusal.help
+        )
+    if has_corrections and data is not None:  # no rule has changed
+        return data
+    of_program = {header(snapshot).fingerprint: decode(snapshot) for snapshot in snapshots}
+    if data is not None and of_program.keys() != {program.fingerprint for program in before.programs}:
+        then = [sections.identity() for sections in of_program.values()]
+        raise other_rules(then, [program.identity for program in before.programs])
+    begins_us = max((begins_us, *map(read_until_us, of_program.values())))
+    found = []
+    for program, source in zip(now.programs, changes.taken_from, strict=True):
+        if source is None or data is None:
+            found.append(begun(program, begins_us))
+        else:
+            then_program = before.programs[source]
+            stored = of_program[then_program.fingerprint]
+            found.append(changed(then_program, program, stored, changes.verdicts, begins_us))
+    return _encoded(found, n_groups)
 
 
 # ---------------------------------------------------------------- another number of key groups

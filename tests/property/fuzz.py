@@ -43,6 +43,7 @@ TURNS = (
         "tables",
         "chains",
         "views",
+        "changed rules",
     ),
 )
 """The kinds of the cases of seeds, in turns."""

@@ -18,6 +18,7 @@ from cep.program.program import Program
 from cep.rule_set import RuleSet
 from tests.property import chains, differential, tables, views
 from tests.property.chains import Chained, chained
+from tests.property.changed_rules import ChangedRules, changed_sets
 from tests.property.differential import Row, programs_of, rows_by
 from tests.property.strategies.cases import (
     Case,
@@ -170,5 +171,6 @@ KINDS: dict[str, Kind] = {
     "tables": WithTables(one_of(table_cases(max_rules=2), table_cases(has_window_rules=True))),
     "chains": OverRules(chained()),
     "views": Views(view_cases()),
+    "changed rules": ChangedRules(changed_sets()),
 }
 """The kinds by name."""

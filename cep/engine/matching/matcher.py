@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cep.arrays import I32, I64
 from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
@@ -93,6 +94,7 @@ class _RuleState:
         self.suppression = Suppression(rule.suppress_us)
         self.run_events = run_timed_events if rule.is_timed else run_events
         self.nodes = Nodes(rule)
+        self.begins_us = START_OF_TIME_US  # it sees only later events; the watermark has not reached it
         self.hand_over: Callable[[], None] | None = None  # called when `found` has become large
 
     def arrays(self) -> at.Pool:
@@ -146,6 +148,10 @@ class _RuleState:
 
     def run(self, events: I64, bits: I64, rows: I64, base: int, found: list[I64]) -> None:
         """Offer the events of `rows` to the rule."""
+        if self.begins_us > START_OF_TIME_US:
+            rows = rows[events[at.TIME_US, rows] > self.begins_us]
+            if not len(rows):
+                return
         done = 0
         while True:
             done = self.run_events(self.arrays(), events, bits, rows, done, base, self.fan_out)
@@ -297,6 +303,8 @@ class Matcher:
             self.counters.suppressed[name] = state.suppression.n_suppressed
             self.counters.dropped_runs[name] = state.pool.n_dropped
             state.hand_over = None
+            if state.begins_us <= watermark_us:
+                state.begins_us = START_OF_TIME_US
         if watermark_us < END_OF_TIME_US:
             self._forget()
             self._forget_events()
@@ -365,6 +373,10 @@ class Matcher:
             found.append(due)
             self._pending += [] if waiting is None else [waiting]
         events, versions = found
+        begins_us = min((state.begins_us for state in self._rules), default=START_OF_TIME_US)
+        if begins_us > START_OF_TIME_US and events is not None:  # windows, too, begin then
+            events = events.filter(pc.greater(events.column(TIME_COLUMN), begins_us))
+            events = events if events.num_rows else None
         return events, versions
 
     def _ordered(self, table: pa.Table) -> OrderedEvents:
@@ -565,6 +577,7 @@ class Matcher:
             rows=runs.rows,
             suppressed_until=state.suppression.stored(),
             nodes=state.nodes.stored(state.pool),
+            begins_us=state.begins_us,
         )
 
     @classmethod
@@ -606,6 +619,7 @@ class Matcher:
         state.suppression.n_suppressed = suppressed
         state.nodes = Nodes(state.rule, section.nodes.matrix())
         state.pool.meta[at.N_NODES] = section.nodes.n_rows
+        state.begins_us = section.begins_us
         name = state.rule.name
         self.counters.matches[name] = matched
         self.counters.timeouts[name] = timed_out

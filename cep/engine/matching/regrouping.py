@@ -11,8 +11,8 @@ numbers change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,27 +22,15 @@ import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
 from cep.engine.kernels import layout as at
-from cep.engine.kernels.event_nodes import compact_nodes, mark_nodes
+from cep.engine.matching.open_state import OpenRule, OpenState, OpenWindow, rows_of_slots
 from cep.engine.prepare.columns import whole
 from cep.engine.state.codec import decode, encode
 from cep.engine.state.event_lists import KeptEvents
-from cep.engine.state.packing import packed
-from cep.engine.state.sections import (
-    RuleSection,
-    SharedSection,
-    StateSections,
-    TableSection,
-    WindowSection,
-    fitted,
-)
-from cep.engine.state.strings import Cells, StringPool
+from cep.engine.state.strings import StringPool
 from cep.engine.windows.kernels import layout as windows
-from cep.expression import Type
 from cep.program.fingerprint import joined_meanings
-from cep.program.identity import FINGERPRINT_BYTES
-from cep.program.program import Program, RuleProgram
+from cep.program.program import Program
 from cep.program.tables import VERSION_COLUMN, JoinedTable, table_name
-from cep.program.window_functions import Kept
 
 GroupsOf = Callable[[pa.Table], npt.NDArray[np.integer]]
 """Takes rows with the columns `Program.key_columns`; returns the group of each row."""
@@ -59,186 +47,6 @@ class Part(NamedTuple):
 
     data: bytes
     is_empty: bool
-
-
-@dataclass
-class _OpenRule:
-    """The state of one rule as matrices; see `RuleSection`."""
-
-    rule: RuleProgram
-    section: RuleSection
-    keys: I64
-    rows: I64
-    until: I64
-    nodes: I64
-
-    @classmethod
-    def of(cls, rule: RuleProgram, section: RuleSection) -> _OpenRule:
-        parts = (section.keys, section.rows, section.suppressed_until, section.nodes)
-        return cls(rule, section, *(part.matrix() for part in parts))
-
-    def stored(self, counters: tuple[int, ...]) -> RuleSection:
-        return replace(
-            self.section,
-            counters=counters,
-            keys=packed(self.keys),
-            rows=packed(self.rows),
-            suppressed_until=packed(self.until),
-            nodes=packed(self.nodes),
-        )
-
-    @property
-    def n_runs(self) -> I64:
-        """The number of runs of each key."""
-        return self.keys[:, 0]
-
-    def links(self) -> Iterator[I64]:
-        """Yield the registers that lead to nodes, in place: of each run 1 + its last node, or 0."""
-        registers = [number for number, of in enumerate(self.rule.registers) if of.values is not None]
-        registers += [self.rule.node_register] if self.rule.node_register >= 0 else []
-        for number in registers:
-            yield self.rows[:, at.REGISTER - at.STATE + number]
-
-    def texts(self) -> Cells:
-        """Return the cells that hold codes of texts, in place."""
-        known = self.rows[:, at.VALID - at.STATE]
-        found = [
-            (self.rows[:, at.REGISTER - at.STATE + number], known >> number & 1 != 0)
-            for number, register in enumerate(self.rule.registers)
-            if register.type is Type.STRING
-        ]
-        sets = [
-            at.FIRST_SET - (number - 1)
-            for number, register in enumerate(self.rule.registers)
-            if register.values is Type.STRING
-        ]
-        return [*found, (self.nodes[:, at.NODE_EVENT], np.isin(self.nodes[:, at.NODE_VARIABLE], sets))]
-
-    @property
-    def events(self) -> tuple[I64, Mask]:
-        """The cells of nodes, in place, and which of them hold the position of an event."""
-        return self.nodes[:, at.NODE_EVENT], self.nodes[:, at.NODE_VARIABLE] >= 0
-
-    def drop_unreached(self) -> None:
-        """Drop the nodes that no run reaches."""
-        if not len(self.nodes):
-            return
-        links = list(self.links())
-        marks = np.zeros(len(self.nodes), np.uint8)
-        for link in links:
-            mark_nodes(self.nodes, np.ascontiguousarray(link), marks)
-        moved = np.zeros(len(self.nodes) + 1, np.int64)  # by node + 1
-        n_nodes = compact_nodes(self.nodes, marks, moved[:-1])
-        moved[1:] = moved[:-1] + 1
-        moved[0] = 0
-        self.nodes = self.nodes[:n_nodes].copy()
-        for link in links:
-            link[:] = moved[link]
-
-
-@dataclass
-class _OpenWindow:
-    """The state of one group of windowed columns, or of the windows of window rules.
-
-    Parameters
-    ----------
-    of_keys
-        A row for each key. With `entries` its first number is that of the key's entries.
-    entries
-        The entries of rings, key by key; None: there are none.
-    of_all
-        What belongs to no key; None: nothing does.
-    """
-
-    meaning: bytes
-    of_keys: I64
-    entries: I64 | None = None
-    of_all: I64 | None = None
-
-    @classmethod
-    def of(cls, section: WindowSection) -> _OpenWindow:
-        of_keys, *more = (part.matrix() for part in section.parts)
-        if more and of_keys.shape[1] == 1:  # the keys that a table contains, and when the input begins
-            return cls(section.meaning, of_keys, of_all=more[0])
-        return cls(section.meaning, of_keys, *more)
-
-    def stored(self) -> WindowSection:
-        parts = (self.of_keys, self.entries, self.of_all)
-        return WindowSection(self.meaning, tuple(packed(part) for part in parts if part is not None))
-
-    def chosen(self, slots: I64) -> _OpenWindow:
-        entries = self.entries
-        if entries is not None:
-            entries = entries[_runs_of(slots, self.of_keys[:, 0])]
-        return _OpenWindow(self.meaning, self.of_keys[slots], entries, self.of_all)
-
-
-@dataclass
-class _Open:
-    """The state of a matcher in matrices that may be changed."""
-
-    program: Program
-    shared: SharedSection
-    rules: list[_OpenRule]
-    windows: list[_OpenWindow]
-    tables: dict[bytes, pa.Table]
-
-    @classmethod
-    def of(cls, program: Program, stored: StateSections) -> _Open:
-        stored = fitted(stored, program)
-        return cls(
-            program,
-            stored.shared,
-            [_OpenRule.of(*pair) for pair in zip(program.rules, stored.rules, strict=True)],
-            [_OpenWindow.of(section) for section in stored.windows],
-            {section.meaning: section.rows for section in stored.tables},
-        )
-
-    def stored(self, counters: Sequence[tuple[int, ...]]) -> StateSections:
-        return StateSections(
-            self.shared,
-            tuple(rule.stored(of) for rule, of in zip(self.rules, counters, strict=True)),
-            tuple(window.stored() for window in self.windows),
-            tuple(TableSection(meaning, rows) for meaning, rows in self.tables.items() if rows.num_rows),
-        )
-
-    def texts(self) -> Cells:
-        """Return the cells that hold codes of texts, in place."""
-        of_rules = [cells for rule in self.rules for cells in rule.texts()]
-        of_texts = _windows_of_texts(self.program)
-        return of_rules + [
-            (window.entries[:, windows.VALUE], window.entries[:, windows.WORD] & 1 != 0)
-            for window in self.windows
-            if window.entries is not None and of_texts & _parts(window.meaning)
-        ]
-
-    def drop_unreached(self) -> None:
-        """Drop the nodes, events and texts that nothing refers to."""
-        for rule in self.rules:
-            rule.drop_unreached()
-        kept = self.shared.kept
-        if kept is not None:
-            kept = kept.only([cells[holds] for cells, holds in (rule.events for rule in self.rules)])
-        strings = StringPool(self.shared.strings)
-        strings.keep(self.texts())
-        self.shared = replace(
-            self.shared,
-            kept=kept if kept is not None and len(kept.positions) else None,
-            strings=strings.values if len(strings) else None,
-        )
-
-
-def _windows_of_texts(program: Program) -> set[bytes]:
-    """Return the meanings of the windowed columns whose entries hold codes of texts."""
-    return {
-        program.window_meanings[column.name]
-        for column in program.windows
-        if column.argument_type is Type.STRING and column.function.value.kept is not Kept.COUNTS
-    }
-
-
-def _parts(meaning: bytes) -> set[bytes]:
-    return {meaning[at : at + FINGERPRINT_BYTES] for at in range(0, len(meaning), FINGERPRINT_BYTES)}
 
 
 # ---------------------------------------------------------------- dividing
@@ -261,7 +69,7 @@ def divided(program: Program, data: bytes | memoryview, groups_of: GroupsOf, n: 
 
     The first part has the counts so far. Raises StateError as `Matcher.restore` does.
     """
-    state = _Open.of(program, decode(data))
+    state = OpenState.of(program, decode(data))
     shared = state.shared
     slots = _Places(_groups(groups_of, shared.keys), n)
     waiting = shared.waiting
@@ -280,7 +88,7 @@ def divided(program: Program, data: bytes | memoryview, groups_of: GroupsOf, n: 
         for meaning, places in of_rows.items():
             tables[meaning] = tables[meaning].take(pa.array(places.of(group)))
         chosen = np.sort(np.concatenate((np.flatnonzero(for_all), own_events)))
-        part = _Open(
+        part = OpenState(
             program,
             replace(
                 shared,
@@ -309,20 +117,11 @@ def _taken(table: pa.Table | None, rows: I64) -> pa.Table | None:
     return None if table is None or not len(rows) else table.take(pa.array(rows)).combine_chunks()
 
 
-def _chosen(rule: _OpenRule, slots: I64) -> _OpenRule:
+def _chosen(rule: OpenRule, slots: I64) -> OpenRule:
     """Return the state of some keys."""
     until = rule.until[slots] if len(rule.until) else rule.until
-    rows = rule.rows[_runs_of(slots, rule.n_runs)]
-    return _OpenRule(rule.rule, rule.section, rule.keys[slots], rows, until, rule.nodes.copy())
-
-
-def _runs_of(slots: I64, lengths: I64) -> I64:
-    """Return the rows of some slots in a matrix that has `lengths` rows of each slot."""
-    n_rows = lengths[slots]
-    first = (np.cumsum(lengths) - lengths)[slots]
-    of_slot = np.cumsum(n_rows) - n_rows
-    rows: I64 = np.repeat(first - of_slot, n_rows) + np.arange(int(n_rows.sum()))
-    return rows
+    rows = rule.rows[rows_of_slots(slots, rule.n_runs)]
+    return OpenRule(rule.rule, rule.section, rule.keys[slots], rows, until, rule.nodes.copy())
 
 
 def is_for_all(program: Program, rows: pa.Table) -> Mask:
@@ -376,7 +175,7 @@ def joined(program: Program, snapshots: Sequence[bytes | memoryview]) -> bytes:
     They have different keys, and have reached the same event time. Raises StateError as `Matcher.restore`
     does.
     """
-    states = [_Open.of(program, decode(data)) for data in snapshots]
+    states = [OpenState.of(program, decode(data)) for data in snapshots]
     first = states[0].shared
     assert all(state.shared.watermark_us == first.watermark_us for state in states)
     pool = StringPool()
@@ -411,7 +210,7 @@ def joined(program: Program, snapshots: Sequence[bytes | memoryview]) -> bytes:
         _sums([state.rules[number].section.counters for state in states])
         for number in range(len(program.rules))
     ]
-    whole_state = _Open(program, shared, rules, _all_windows(states), _all_tables(program, states))
+    whole_state = OpenState(program, shared, rules, _all_windows(states), _all_tables(program, states))
     return encode(whole_state.stored(counters), program.fingerprint)
 
 
@@ -437,22 +236,23 @@ def _all_kept(kept: Sequence[KeptEvents | None]) -> KeptEvents | None:
     return None if columns is None else KeptEvents(np.arange(columns.num_rows), columns)
 
 
-def _all_of_rule(rules: Sequence[_OpenRule]) -> _OpenRule:
+def _all_of_rule(rules: Sequence[OpenRule]) -> OpenRule:
     first = rules[0]
     matrices = (
         np.concatenate([getattr(rule, name) for rule in rules]) for name in ("keys", "rows", "until", "nodes")
     )
-    return _OpenRule(first.rule, first.section, *matrices)
+    section = replace(first.section, begins_us=max(rule.section.begins_us for rule in rules))
+    return OpenRule(first.rule, section, *matrices)
 
 
-def _all_windows(states: Sequence[_Open]) -> list[_OpenWindow]:
+def _all_windows(states: Sequence[OpenState]) -> list[OpenWindow]:
     found = []
     for window in states[0].windows:
         same = [next(of for of in state.windows if of.meaning == window.meaning) for state in states]
         entries = [of.entries for of in same if of.entries is not None]
         of_all = [of.of_all for of in same if of.of_all is not None]
         found.append(
-            _OpenWindow(
+            OpenWindow(
                 window.meaning,
                 np.concatenate([of.of_keys for of in same]),
                 np.concatenate(entries) if entries else None,
@@ -468,7 +268,7 @@ def _earliest(times: Sequence[I64]) -> I64:
     return min(known, key=lambda time: int(time[0, 0])) if known else times[0]
 
 
-def _all_tables(program: Program, states: Sequence[_Open]) -> dict[bytes, pa.Table]:
+def _all_tables(program: Program, states: Sequence[OpenState]) -> dict[bytes, pa.Table]:
     by_key = _tables_by_key(program)
     found: dict[bytes, pa.Table] = {}
     for state in states:

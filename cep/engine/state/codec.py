@@ -7,8 +7,9 @@ a block is its length (u64) and its bytes:
 - shared: fingerprint, what it means (`SharedIdentity`, compressed JSON), numbers, waiting events, keys and
   strings (Arrow IPC), positions and columns of the events that runs report; for each group of windows what it
   means, then blocks of packed columns, each preceded by its length;
-- of a rule: name, fingerprint, what it means (`RuleIdentity`), counters, then as packed columns (`packing`)
-  its keys, its open runs, until when its matches are suppressed, and the nodes that lead to events;
+- of a rule: name, fingerprint, what it means (`RuleIdentity`), counters and, if it has not begun, the time
+  after which it does, then as packed columns (`packing`) its keys, its open runs, until when its matches are
+  suppressed, and the nodes that lead to events;
 - of joined tables, if rows of any are kept: an empty block, then for each table what it means, and its rows
   (Arrow IPC).
 
@@ -29,9 +30,11 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I64
+from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.state.event_lists import KeptEvents
 from cep.engine.state.packing import packed, packed_in
 from cep.engine.state.sections import (
+    N_COUNTERS,
     RuleSection,
     SharedSection,
     StateSections,
@@ -102,11 +105,12 @@ def _window_blocks(windows: Sequence[WindowSection]) -> Iterator[_Block]:
 
 
 def _rule_blocks(rule: RuleSection) -> list[_Block]:
+    begins_us = () if rule.begins_us == START_OF_TIME_US else (rule.begins_us,)
     return [
         [rule.name.encode()],
         [rule.fingerprint],
         [rule.about],
-        [_numbers(rule.counters)],
+        [_numbers((*rule.counters, *begins_us))],
         *(part.parts() for part in (rule.keys, rule.rows, rule.suppressed_until, rule.nodes)),
     ]
 
@@ -222,15 +226,18 @@ def _rule_section(
     suppressed_until: memoryview,
     nodes: memoryview,
 ) -> RuleSection:
+    numbers = _numbers_in(counters)
+    (begins_us,) = numbers[N_COUNTERS:] or [START_OF_TIME_US]
     return RuleSection(
         name=bytes(name).decode(),
         fingerprint=bytes(fingerprint),
         about=bytes(about),
-        counters=tuple(_numbers_in(counters)),
+        counters=tuple(numbers[:N_COUNTERS]),
         keys=packed_in(keys),
         rows=packed_in(rows),
         suppressed_until=packed_in(suppressed_until),
         nodes=packed_in(nodes),
+        begins_us=begins_us,
     )
 
 

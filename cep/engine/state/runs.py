@@ -159,9 +159,10 @@ def _last_instant(runs: I64, stored: StoredRuns) -> int:
     return int(runs[is_pending, runs.shape[1] - at.AT_INSTANT].max())
 
 
-def no_runs(rule: RuleProgram) -> StoredRuns:
-    """Return the state of a rule before the first event."""
-    return StoredRuns(nothing(key_width(rule) - at.N_RUNS), nothing(row_width(rule)))
+def no_runs(rule: RuleProgram, n_slots: int = 0) -> StoredRuns:
+    """Return the state of a rule before the first event, with room for `n_slots` keys."""
+    keys = packed(_empty_keys(n_slots, key_width(rule)), first=at.N_RUNS)
+    return StoredRuns(keys, nothing(row_width(rule)))
 
 
 def holds(rule: RuleProgram) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import U64
+from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.kernels.layout import N_RUNS, NODE_WIDTH
 from cep.engine.state.event_lists import KeptEvents
 from cep.engine.state.packing import Packed
@@ -63,6 +64,7 @@ class RuleSection:
     rows: Packed  # (runs, columns of `kernels.runs` from STATE on), key by key
     suppressed_until: Packed  # by key; empty: the rule has no SUPPRESS FOR
     nodes: Packed  # (n, NODE_WIDTH)
+    begins_us: int = START_OF_TIME_US  # the rule sees only events after this time
 
     def identity(self) -> RuleIdentity:
         """Return what the section means."""
@@ -146,7 +148,7 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
         shared = replace(
             shared,
             waiting=None if shared.waiting is None else moved(shared.waiting, then, now, program),
-            kept=None if shared.kept is None else _with_names(shared.kept, then, now, program),
+            kept=None if shared.kept is None else with_names(shared.kept, then, now, program),
         )
     rules = tuple(sections[rule.name] for rule in program.rules)
     _check_shapes(shared, program)
@@ -159,12 +161,25 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
 # ---------------------------------------------------------------- rules in another order
 
 
-def moved(waiting: pa.Table, then: SharedIdentity, now: SharedIdentity, program: Program) -> pa.Table:
-    """Return stored events with the predicate words and derived columns of `program`."""
+def moved(
+    waiting: pa.Table,
+    then: SharedIdentity,
+    now: SharedIdentity,
+    program: Program,
+    *,
+    is_of_other_rules: bool = False,
+) -> pa.Table:
+    """Return stored events with the predicate words and derived columns of `program`.
+
+    What the events of other rules lack is FALSE or NULL.
+    """
     names = program.event_schema.names
     words = [bits_column(word) for word in range(len(now.predicates))]
-    columns = dict(zip(words, _moved_bits(waiting, then.predicates, now.predicates), strict=True))
+    bits = _moved_bits(waiting, then.predicates, now.predicates, may_lack=is_of_other_rules)
+    columns = dict(zip(words, bits, strict=True))
     before = _names_then(then, now)
+    if is_of_other_rules:
+        waiting = _with_nulls(waiting, before, program.event_schema)
     values = [name for name in names if name not in columns]
     columns |= {name: _column(waiting, before.get(name, name)) for name in values}
     if VERSION_COLUMN in columns:
@@ -185,7 +200,7 @@ def _moved_versions(column: pa.ChunkedArray, before: Mapping[str, str], n_tables
 
 
 def _moved_bits(
-    waiting: pa.Table, then: Sequence[Sequence[str]], now: Sequence[Sequence[str]]
+    waiting: pa.Table, then: Sequence[Sequence[str]], now: Sequence[Sequence[str]], *, may_lack: bool
 ) -> list[pa.Array]:
     """Return the predicate words `now`, composed from the bits of the words `then`."""
     places = {of: (word, bit) for word, bits in enumerate(then) for bit, of in enumerate(bits)}
@@ -198,6 +213,8 @@ def _moved_bits(
         word_now = np.zeros(waiting.num_rows, np.uint64)
         for bit, of in enumerate(bits):
             if of not in places:
+                if may_lack:
+                    continue
                 raise damaged("the waiting events lack a condition of the rules")
             word, place = places[of]
             word_now |= (old[word] >> np.uint64(place) & np.uint64(1)) << np.uint64(bit)
@@ -205,11 +222,30 @@ def _moved_bits(
     return moved
 
 
-def _with_names(kept: KeptEvents, then: SharedIdentity, now: SharedIdentity, program: Program) -> KeptEvents:
-    """Return kept events with the columns of `program`."""
-    before = _names_then(then, now)
-    columns = [_column(kept.columns, before.get(name, name)) for name in program.kept_columns]
-    return KeptEvents(kept.positions, _table(columns, program.kept_schema))
+def with_names(
+    kept: KeptEvents,
+    then: SharedIdentity,
+    now: SharedIdentity,
+    program: Program,
+    *,
+    is_of_other_rules: bool = False,
+) -> KeptEvents:
+    """Return kept events with the columns of `program`. What the events of other rules lack is NULL."""
+    before, columns = _names_then(then, now), kept.columns
+    if is_of_other_rules:
+        columns = _with_nulls(columns, before, program.kept_schema)
+    found = [_column(columns, before.get(name, name)) for name in program.kept_columns]
+    return KeptEvents(kept.positions, _table(found, program.kept_schema))
+
+
+def _with_nulls(events: pa.Table, before: dict[str, str], schema: pa.Schema) -> pa.Table:
+    """Return events with NULL in the columns of `schema` that they lack; `before` gets their names."""
+    for field in schema:
+        name = before.get(field.name, field.name)
+        if name not in events.column_names or events.schema.field(name).type != field.type:
+            before[field.name] = f"new {field.name}"
+            events = events.append_column(before[field.name], pa.nulls(events.num_rows, field.type))
+    return events
 
 
 def _names_then(then: SharedIdentity, now: SharedIdentity) -> dict[str, str]:

@@ -12,6 +12,11 @@ from cep.engine.state.packing import Packed, packed
 _NEVER_US = np.iinfo(np.int64).min
 
 
+def never_suppressed(n_slots: int) -> I64:
+    """Return `Suppression.until_us` of keys without a match."""
+    return np.full(n_slots, _NEVER_US)
+
+
 class Suppression:
     """The state of one rule. Without SUPPRESS FOR (`length_us` is 0) it holds nothing.
 
@@ -36,7 +41,7 @@ class Suppression:
         """Make room for `n_slots` keys."""
         added = n_slots - len(self.until_us)
         if self.length_us and added > 0:
-            self.until_us = np.concatenate((self.until_us, np.full(added, _NEVER_US)))
+            self.until_us = np.concatenate((self.until_us, never_suppressed(added)))
 
     def keep_slots(self, kept: npt.NDArray[np.bool_]) -> None:
         """Forget the keys that are not in `kept`."""

@@ -1,8 +1,15 @@
 """The faults that `python -m tests.property.faults` plants."""
 
-from tests.property.planted import context, corrections, readers, regrouping, rules
+from tests.property.planted import changed_rules, context, corrections, readers, regrouping, rules
 from tests.property.planted.fault import Fault
 
 __all__ = ["FAULTS", "Fault"]
 
-FAULTS = (*rules.FAULTS, *context.FAULTS, *corrections.FAULTS, *readers.FAULTS, *regrouping.FAULTS)
+FAULTS = (
+    *rules.FAULTS,
+    *context.FAULTS,
+    *corrections.FAULTS,
+    *readers.FAULTS,
+    *regrouping.FAULTS,
+    *changed_rules.FAULTS,
+)

@@ -1,0 +1,142 @@
+"""The state of a matcher under other rules.
+
+    state = changed(before, now, sections, verdicts, begins_us)
+
+Rules that keep their state (`cep.program.changes`) go on with it. All others begin after `begins_us`, because
+events up to then were not prepared for them: an absence that missed such an event would be false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cep.arrays import I64
+from cep.engine.kernels import layout as at
+from cep.engine.matching.matcher import Matcher
+from cep.engine.matching.open_state import OpenRule, OpenState, OpenWindow
+from cep.engine.state.codec import decode, encode
+from cep.engine.state.packing import nothing, packed
+from cep.engine.state.runs import n_registers, no_runs, row_width
+from cep.engine.state.sections import N_COUNTERS, RuleSection, StateSections, moved, with_names
+from cep.engine.state.suppression import never_suppressed
+from cep.program.changes import KEPT, Verdict, registers_then
+from cep.program.fingerprint import joined_meanings, windows_together
+from cep.program.identity import FINGERPRINT_BYTES, RuleIdentity
+from cep.program.program import TIME_COLUMN, Program, RuleProgram
+
+
+def read_until_us(sections: StateSections) -> int:
+    """Return the greatest event time that a matcher knows: of events that wait, or its watermark.
+
+    Events that no rule needed may have been later.
+    """
+    waiting = sections.shared.waiting
+    times_us: list[int] = [] if waiting is None else np.asarray(waiting.column(TIME_COLUMN)).tolist()
+    return max((sections.shared.watermark_us, *times_us))
+
+
+def begun(program: Program, begins_us: int) -> bytes:
+    """Return the state of a matcher of `program` that has read nothing; its rules begin after `begins_us`."""
+    sections = decode(Matcher(program).snapshot())
+    rules = tuple(replace(rule, begins_us=begins_us) for rule in sections.rules)
+    return encode(replace(sections, rules=rules), program.fingerprint)
+
+
+def changed(
+    before: Program, now: Program, stored: StateSections, verdicts: Mapping[str, Verdict], begins_us: int
+) -> bytes:
+    """Return the state of `before` as that of `now`, which takes it over (`Changes.taken_from`).
+
+    Raises StateError: the state is not of `before` (E0701), or is damaged (E0702).
+    """
+    state = OpenState.of(before, stored)
+    then, of_now = before.identity.shared, now.identity.shared
+    shared = state.shared
+    waiting, kept = shared.waiting, shared.kept
+    if waiting is not None:
+        waiting = moved(waiting, then, of_now, now, is_of_other_rules=True)
+    if kept is not None:
+        kept = with_names(kept, then, of_now, now, is_of_other_rules=True) if now.kept_columns else None
+    old = {
+        rule.rule.name: (rule, identity)
+        for rule, identity in zip(state.rules, before.identity.rules, strict=True)
+    }
+    n_slots = 0 if shared.keys is None else shared.keys.num_rows
+    rules = [
+        _going_on(*old[rule.name], rule, identity)
+        if rule.name in old and verdicts[rule.name] in KEPT
+        else _beginning(rule, identity, n_slots, begins_us)
+        for rule, identity in zip(now.rules, now.identity.rules, strict=True)
+    ]
+    tables = set(joined_meanings(now).values())
+    found = OpenState(
+        now,
+        replace(shared, about=of_now.packed, waiting=waiting, kept=kept),
+        rules,
+        [window for window in state.windows if _is_read(window, now)],
+        {meaning: rows for meaning, rows in state.tables.items() if meaning in tables},
+    )
+    found.drop_unreached()
+    return encode(found.stored([rule.section.counters for rule in rules]), now.fingerprint)
+
+
+def _is_read(window: OpenWindow, program: Program) -> bool:
+    """Return whether the program has the columns, or the windows, whose state this is."""
+    meaning, columns = b"", window.meaning
+    if program.has_window_rules:
+        meaning, columns = columns[:FINGERPRINT_BYTES], columns[FINGERPRINT_BYTES:]
+        if meaning in joined_meanings(program).values():
+            return True
+    parts = {
+        columns[place : place + FINGERPRINT_BYTES] for place in range(0, len(columns), FINGERPRINT_BYTES)
+    }
+    return any(of == meaning and parts <= together for of, together in windows_together(program))
+
+
+def _beginning(rule: RuleProgram, identity: RuleIdentity, n_slots: int, begins_us: int) -> OpenRule:
+    """Return the state of a rule that begins after `begins_us`."""
+    runs = no_runs(rule, n_slots)
+    section = RuleSection(
+        name=rule.name,
+        fingerprint=identity.fingerprint,
+        about=identity.packed,
+        counters=(0,) * N_COUNTERS,
+        keys=runs.keys,
+        rows=runs.rows,
+        suppressed_until=packed(never_suppressed(n_slots if rule.suppress_us else 0).reshape(-1, 1)),
+        nodes=nothing(at.NODE_WIDTH),
+        begins_us=begins_us,
+    )
+    return OpenRule.of(rule, section)
+
+
+def _going_on(
+    then: OpenRule, identity_then: RuleIdentity, now: RuleProgram, identity: RuleIdentity
+) -> OpenRule:
+    """Return the state of a rule with what its runs hold where the rule `now` has it."""
+    section = replace(then.section, fingerprint=identity.fingerprint, about=identity.packed)
+    if now.windowed is not None:  # it has no runs
+        return replace(then, rule=now, section=section, rows=np.zeros((0, row_width(now)), np.int64))
+    held = registers_then(then.rule, identity_then, now, identity)
+    known = then.rows[:, at.VALID - at.STATE]
+    rows = np.zeros((len(then.rows), row_width(now)), np.int64)
+    first = at.REGISTER - at.STATE
+    rows[:, : at.VALID - at.STATE] = then.rows[:, : at.VALID - at.STATE]
+    for number, place in enumerate(held):
+        rows[:, first + number] = then.rows[:, first + place]
+        rows[:, at.VALID - at.STATE] |= (known >> place & 1) << number
+    rows[:, first + n_registers(now) :] = then.rows[:, first + n_registers(then.rule) :]  # clocks
+    return replace(then, rule=now, section=section, rows=rows, nodes=_with_sets(then.nodes, held, now))
+
+
+def _with_sets(nodes: I64, held: Sequence[int], now: RuleProgram) -> I64:
+    """Return nodes in which each set has the number of its register in the rule `now`."""
+    found = nodes.copy()
+    for number, register in enumerate(now.registers):
+        if register.values is not None:  # the register before it counts the values
+            is_of_set = nodes[:, at.NODE_VARIABLE] == at.FIRST_SET - held[number - 1]
+            found[is_of_set, at.NODE_VARIABLE] = at.FIRST_SET - (number - 1)
+    return found

@@ -1,0 +1,363 @@
+"""What becomes of stored state when rules change: a verdict for each rule, before anything is touched.
+
+    changes = changes_of(before.programs, now.programs)
+
+A program takes over the state of the program that had its streams, its key and its rules
+(`Changes.taken_from`). Within it each rule is judged by its identity (`cep.program.identity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+from cep.expression import column_names
+from cep.program.fingerprint import joined_meanings, windows_together
+from cep.program.identity import PARTS, RuleIdentity, rule_differences, shared_differences
+from cep.program.match_stream import inputs_of
+from cep.program.opcodes import Code
+from cep.program.program import Program, RuleProgram, is_list
+from cep.schema.stream import Stream
+
+
+class Verdict(StrEnum):
+    """What a change of rules does to the state of one rule."""
+
+    SAME = "same"
+    WORDS = "words"  # only its title, severity or tags changed
+    MEASURES = "measures"  # only what it reports changed: its open runs go on
+    CHANGED = "changed"  # its open runs end, and it begins anew
+    NEW = "new"
+    GONE = "gone"  # its open runs end
+
+
+KEPT = frozenset((Verdict.SAME, Verdict.WORDS, Verdict.MEASURES))
+"""Verdicts under which open runs go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """The verdict about one rule, with reasons in words."""
+
+    rule: str
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InputChange:
+    """A stream or a table that only the rules before (`GONE`) or only the rules now (`NEW`) read."""
+
+    name: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why stored state cannot be taken over, and the way out."""
+
+    fact: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The verdict about a change of rules.
+
+    Parameters
+    ----------
+    rules
+        Each rule of now, in order, then those that are gone.
+    inputs
+        The streams and tables that are new or gone.
+    refusals
+        If there are any, nothing of the state can be taken over.
+    taken_from
+        Of each program of now the number of the program whose state it takes over; None: it begins anew.
+    """
+
+    rules: tuple[RuleChange, ...]
+    inputs: tuple[InputChange, ...]
+    refusals: tuple[Refusal, ...]
+    taken_from: tuple[int | None, ...]
+
+    @cached_property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """The verdict about each rule by its name."""
+        return {change.rule: change.verdict for change in self.rules}
+
+    @property
+    def keeps_fingerprints(self) -> bool:
+        """Whether no state changes its meaning."""
+        return not self.refusals and {Verdict.SAME, Verdict.WORDS}.issuperset(self.verdicts.values())
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all state goes on: nothing ends, and nothing begins."""
+        return not self.refusals and not self.inputs and KEPT.issuperset(self.verdicts.values())
+
+
+def changes_of(
+    before: Sequence[Program], now: Sequence[Program], *, has_corrections: bool = False
+) -> Changes:
+    """Return what becomes of the state of the rules `before` when it is continued with the rules `now`."""
+    judged = _Judged(before, now)
+    inputs_then, inputs_now = _inputs(before), _inputs(now)
+    inputs = [InputChange(name, Verdict.NEW) for name in inputs_now if name not in inputs_then]
+    inputs += [InputChange(name, Verdict.GONE) for name in inputs_then if name not in inputs_now]
+    refusals = [*_other_inputs(before, now), *judged.refusals()]
+    changes = Changes(tuple(judged.rules()), tuple(inputs), tuple(refusals), judged.taken_from)
+    if has_corrections and not changes.keeps_fingerprints:
+        refusal = Refusal("with corrections, matches that were reported belong to their rules", _WAY_OUT)
+        return replace(changes, refusals=(refusal, *changes.refusals))
+    return changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A rule, its identity, and where it is."""
+
+    program: Program
+    number: int
+    rule: RuleProgram
+    identity: RuleIdentity
+
+
+def _placed(programs: Sequence[Program]) -> dict[str, _Placed]:
+    return {
+        rule.name: _Placed(program, number, rule, identity)
+        for number, program in enumerate(programs)
+        for rule, identity in zip(program.rules, program.identity.rules, strict=True)
+    }
+
+
+class _Judged:
+    """The rules of two sets, and which programs take over which state."""
+
+    def __init__(self, before: Sequence[Program], now: Sequence[Program]) -> None:
+        self.before, self.now = before, now
+        self.then_by_name, self.now_by_name = _placed(before), _placed(now)
+        taken: list[int | None] = []
+        for number in range(len(now)):
+            taken.append(self._source(number, taken))
+        self.taken_from = tuple(taken)
+
+    def _source(self, number: int, taken: Sequence[int | None]) -> int | None:
+        """Return the program before whose state program `number` takes over: that with most of its rules."""
+        n_kept = {
+            source: sum(
+                then.number == source and self._verdict(then, self.now_by_name[rule.name])[0] in KEPT
+                for rule in self.now[number].rules
+                if (then := self.then_by_name.get(rule.name)) is not None
+            )
+            for source, program in enumerate(self.before)
+            if source not in taken and _kind(program) == _kind(self.now[number])
+        }
+        best = max(n_kept, key=lambda source: n_kept[source], default=None)
+        return best if best is not None and n_kept[best] else None
+
+    def rules(self) -> Iterator[RuleChange]:
+        """Yield the verdict about each rule."""
+        gone = {name: then for name, then in self.then_by_name.items() if name not in self.now_by_name}
+        renamed: dict[str, str] = {}
+        for name, now in self.now_by_name.items():
+            if name in self.then_by_name:
+                yield RuleChange(name, *self._in_its_program(self.then_by_name[name], now))
+                continue
+            same = (of for of, then in gone.items() if of not in renamed and _has_same_meaning(then, now))
+            before = next(same, None)
+            if before is not None:
+                renamed[before] = name
+            of_ids = () if before is None else (f"it was called `{before}`, and match ids contain the name",)
+            yield RuleChange(name, Verdict.NEW, of_ids)
+        for name in gone:
+            is_called = (f"it is called `{renamed[name]}` now",) if name in renamed else ()
+            yield RuleChange(name, Verdict.GONE, is_called)
+
+    def _in_its_program(self, then: _Placed, now: _Placed) -> tuple[Verdict, tuple[str, ...]]:
+        """Return the verdict about a rule that both sets have."""
+        if self.taken_from[now.number] == then.number:
+            return self._verdict(then, now)
+        shared = shared_differences(then.program.identity.shared, now.program.identity.shared)
+        reasons = (*shared, *rule_differences(then.identity, now.identity))
+        return Verdict.CHANGED, reasons or ("it is evaluated with other rules",)
+
+    def _verdict(self, then: _Placed, now: _Placed) -> tuple[Verdict, tuple[str, ...]]:
+        """Return the verdict about a rule whose program takes over the state of its program."""
+        if then.identity.fingerprint == now.identity.fingerprint:
+            words = [
+                f"its {name}"
+                for name in ("title", "severity", "tags")
+                if getattr(then.rule, name) != getattr(now.rule, name)
+            ]
+            return Verdict.WORDS if words else Verdict.SAME, tuple(words)
+        obstacles = list(_obstacles(then, now))
+        reasons = tuple(dict.fromkeys((*obstacles, *rule_differences(then.identity, now.identity))))
+        return (Verdict.CHANGED if obstacles else Verdict.MEASURES), reasons
+
+    def refusals(self) -> Iterator[Refusal]:
+        """Yield why windows and tables cannot be taken over."""
+        read = {table.name for program in self.before for table in program.joins.declared}
+        for number, source in enumerate(self.taken_from):
+            program = self.now[number]
+            names = ", ".join(f"`{rule.name}`" for rule in program.rules)
+            if source is not None:
+                fact = _other_context(self.before[source], program)
+                if fact:
+                    yield Refusal(f"{fact} of the rules {names}", _WAY_OUT)
+                continue
+            for joined in program.joins.tables:
+                if joined.table.name in read and not joined.table.is_static:
+                    fact = f"{names} would begin without the rows of table `{joined.table.name}` so far"
+                    yield Refusal(fact, _WAY_OUT)
+
+
+_WAY_OUT = "restore these rules as they were, or start from a new checkpoint"
+
+
+def _kind(program: Program) -> tuple[object, ...]:
+    """Return what two programs must have in common for one to take over the state of the other."""
+    of_rules = (program.has_window_rules, bool(program.joins.declared), program.has_views)
+    return (program.identity.shared.fingerprint, *of_rules)
+
+
+def _has_same_meaning(then: _Placed, now: _Placed) -> bool:
+    shared = then.program.identity.shared.fingerprint == now.program.identity.shared.fingerprint
+    return shared and then.identity.fingerprint == now.identity.fingerprint
+
+
+# ---------------------------------------------------------------- whether open runs go on
+
+
+_REPORTED = frozenset(("measures", "registers", "columns"))
+"""Parts of a rule that do not change which events its runs take."""
+
+
+def _obstacles(then: _Placed, now: _Placed) -> Iterator[str]:
+    """Yield why the open runs of a rule that has changed cannot go on; nothing: they can."""
+    before, after = dict(then.identity.parts), dict(now.identity.parts)
+    parts = {name for name in PARTS if before.get(name) != after.get(name)}
+    if then.identity.tables != now.identity.tables:
+        yield "a table that it joins"
+    if (then.rule.windowed is None) != (now.rule.windowed is None) or then.rule.is_view or now.rule.is_view:
+        yield "its pattern"
+    elif now.rule.windowed is not None:
+        # The window's values do not depend on HAVING, which is evaluated at its end.
+        if _windows_of(then) != _windows_of(now) or not parts <= _REPORTED | {"conditions"}:
+            yield "its windows"
+    elif not parts <= _REPORTED:
+        yield from (PARTS[name] for name in PARTS if name in parts - _REPORTED)
+    else:
+        yield from _missing(then, now)
+
+
+def _windows_of(placed: _Placed) -> bytes:
+    return placed.program.window_rule_meanings[placed.program.rules.index(placed.rule)]
+
+
+def _missing(then: _Placed, now: _Placed) -> Iterator[str]:
+    """Yield what open runs would have to hold, but do not."""
+    held = registers_then(then.rule, then.identity, now.rule, now.identity)
+    for register, place in zip(now.rule.registers, held, strict=True):
+        if place < 0 and register.values is None:
+            yield f"it needs `{register.label}`, which its open runs do not hold"
+    if (then.rule.node_register < 0) != (
+        now.rule.node_register < 0
+    ) or then.rule.all_rows != now.rule.all_rows:
+        yield "which events its matches report"
+    elif now.rule.all_rows and dict(then.identity.parts)["columns"] != dict(now.identity.parts)["columns"]:
+        yield "the columns of the events that its matches report"
+    elif not _listed(now) <= _listed(then):
+        yield "the columns of its lists"
+    if not _tests_the_same_sets(then.rule, now.rule, held):
+        yield PARTS["conditions"]
+
+
+def registers_then(
+    then: RuleProgram, identity_then: RuleIdentity, now: RuleProgram, identity_now: RuleIdentity
+) -> tuple[int, ...]:
+    """Return for each register of the rule `now` the register of the same contents in `then`, or -1."""
+    places = {(item.type, item.meaning): place for place, item in enumerate(identity_then.registers)}
+    found: list[int] = []
+    for number, (register, item) in enumerate(zip(now.registers, identity_now.registers, strict=True)):
+        if register.values is None:
+            found.append(places.get((item.type, item.meaning), -1))
+        else:  # the meaning of a set is that of the register before it, which counts its values
+            found.append(found[number - 1] + 1 if found[number - 1] >= 0 else -1)
+    return tuple(found)
+
+
+def _listed(placed: _Placed) -> set[str]:
+    """Return the columns whose values the rule lists: their names, or what derived ones mean."""
+    derived = dict(placed.program.identity.shared.derived)
+    lists = [of for _, of in placed.rule.measures if is_list(of)]
+    return {derived.get(name, name) for of in lists for name in column_names(of)}
+
+
+def _tests_the_same_sets(then: RuleProgram, now: RuleProgram, held: Sequence[int]) -> bool:
+    """Return whether conditions test the same sets. What a set means does not say of which values it is."""
+
+    def tested(rule: RuleProgram) -> list[int]:
+        operations = zip(rule.tables.code_op.tolist(), rule.tables.code_arg.tolist(), strict=True)
+        return [arg for op, arg in operations if op in (Code.IN_SET_I, Code.IN_SET_F)]
+
+    return [held[place] for place in tested(now)] == tested(then)
+
+
+# ---------------------------------------------------------------- windows, tables, inputs
+
+
+def _other_context(before: Program, now: Program) -> str:
+    """Return what of windows and tables differs so that the stored ones cannot be used; empty: nothing."""
+    if set(joined_meanings(before).values()) != set(joined_meanings(now).values()):
+        return "the state does not fit the joined tables"
+    fingerprints = [{rule.fingerprint for rule in of.identity.rules} for of in (before, now)]
+    if now.has_views and not fingerprints[1] <= fingerprints[0]:
+        return "the state does not have the rows of the views"
+    if now.has_silent_windows and fingerprints[0] != fingerprints[1]:
+        return "the state does not have the windows without events"
+    if not windows_together(now) <= windows_together(before):
+        return "the state does not have the windowed values"
+    return ""
+
+
+def _inputs(programs: Sequence[Program]) -> dict[str, Stream]:
+    """Return the streams and the tables that programs read."""
+    streams = [stream for program in programs for stream in inputs_of(program.streams)]
+    tables = [table for program in programs for table in program.joins.declared]
+    return {stream.name: stream for stream in (*streams, *tables)}
+
+
+def _other_inputs(before: Sequence[Program], now: Sequence[Program]) -> Iterator[Refusal]:
+    """Yield in what streams and tables that both read are declared otherwise."""
+    read = [{column for program in programs for column in program.read_columns} for programs in (before, now)]
+    then = _inputs(before)
+    for name, stream in _inputs(now).items():
+        if name in then:
+            columns = {column for of, column in read[0] & read[1] if of == name}
+            for what in _declared_otherwise(then[name], stream, columns):
+                kind = "stream" if stream.table is None else "table"
+                yield Refusal(
+                    f"{kind} `{name}` has changed: {what}",
+                    "restore its declaration, or start from a new checkpoint",
+                )
+
+
+def _declared_otherwise(then: Stream, now: Stream, columns: Iterable[str]) -> Iterator[str]:
+    if (then.table is None) != (now.table is None):
+        yield "it is a table on one side only"
+        return
+    for setting in ("event_time", "tie_break", "deduplicate"):
+        if getattr(then, setting) != getattr(now, setting):
+            yield f"`{setting}`"
+    if then.table is not None and now.table is not None:
+        for setting in ("key", "kind", "op"):
+            if getattr(then.table, setting) != getattr(now.table, setting):
+                yield f"`{setting}`"
+    exact = {now.event_time, *now.tie_break} & {then.event_time, *then.tie_break}
+    for name in sorted({*columns, *exact}):
+        one, other = then.field(name), now.field(name)
+        if one is not None and other is not None and one != other and (name in exact or one.ddl != other.ddl):
+            yield f"column `{name}` is {other.declared} instead of {one.declared}"

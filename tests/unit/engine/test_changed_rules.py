@@ -1,0 +1,145 @@
+"""Stored state under other rules: what goes on, what begins, and what of the events that wait is seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cep.compiler.compile import compile_sources
+from cep.engine.matching.changed_rules import read_until_us
+from cep.engine.matching.matcher import Matcher
+from cep.engine.matching.regrouping import divided, joined
+from cep.engine.state.codec import decode
+from cep.errors import Source, StateError
+from cep.rule_set import Corrections, RuleSet
+from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
+from tests.unit.engine.events import SECOND, STREAM, prepared, spans
+
+LETTERS = {letter: f"{letter} AS letter = '{letter}'" for letter in "abcdxy"}
+
+
+def rule(name: str, pattern: str, letters: str, *clauses: str, key: str = "k") -> str:
+    define = ", ".join(LETTERS[letter] for letter in letters)
+    return (
+        f"RULE {name} FROM events PARTITION BY {key} PATTERN {pattern} WITHIN 10 SECONDS DEFINE {define} "
+        + (" ".join(clauses))
+    )
+
+
+def rule_set(*texts: str) -> RuleSet:
+    return compile_sources([Source("test.cep", "\n".join(texts))], {"events": STREAM}).rule_set
+
+
+XY = rule("xy", "x -> y", "xy", "MATCH ALL MEASURES x.s AS first, y.s AS last")
+ABSENT = rule("absent", "a -> !b -> c", "abc")
+
+
+def matcher_of(rules: RuleSet, *rows: tuple[object, ...], time: float | None = None) -> Matcher:
+    (program,) = rules.programs
+    matcher = Matcher(program)
+    matcher.push(prepared(program, *rows))
+    if time is not None:
+        matcher.advance(int(time * SECOND))
+    return matcher
+
+
+def changed(matcher: Matcher, before: RuleSet, now: RuleSet, begins_us: int = 0) -> Matcher:
+    """Return the matcher as it goes on with the rules `now`."""
+    data = changed_state(encode_state([matcher], 4), before, now, 4, begins_us)
+    (found,) = decode_state(data, now, 4)
+    assert isinstance(found, Matcher)
+    return found
+
+
+def matches(matcher: Matcher, *rows: tuple[object, ...]) -> list[tuple[str, float, float]]:
+    """Push events, and return the matches up to the end of the input."""
+    matcher.push(prepared(matcher.program, *rows))
+    return spans(matcher.finish())
+
+
+def test_a_new_rule_sees_no_event_up_to_those_that_were_not_prepared_for_it() -> None:
+    before, now = rule_set(XY), rule_set(XY, ABSENT)
+    # The old rules do not need `b`, so nothing waits of it; `a` is delayed. The absence would seem to hold.
+    matcher = matcher_of(before, ("k", 1, "x"), ("k", 5, "b"), ("l", 6, "x"), time=2)
+    matcher = changed(matcher, before, now, 6 * SECOND)
+    assert matches(matcher, ("k", 4, "a"), ("k", 7, "c"), ("k", 8, "y")) == [("k", 1, 8)]
+
+
+def test_it_begins_later_than_every_event_that_was_read() -> None:
+    before, now = rule_set(XY), rule_set(XY, ABSENT)
+    matcher = changed(matcher_of(before, ("k", 1, "x"), ("k", 8, "b"), time=2), before, now, 8 * SECOND)
+    assert matches(matcher, ("k", 7, "a"), ("k", 9, "c"), ("k", 10, "a"), ("k", 11, "c")) == [("k", 10, 11)]
+
+
+def test_when_a_rule_begins_is_stored_until_the_watermark_has_passed_it() -> None:
+    before, now = rule_set(XY), rule_set(XY, ABSENT)
+    matcher = changed(matcher_of(before, ("k", 1, "x"), ("k", 6, "x"), time=2), before, now)
+    for time, expected in ((3, True), (5.9, True), (6, False)):
+        matcher.advance(int(time * SECOND))
+        sections = decode(matcher.snapshot()).rules
+        assert [section.begins_us == 6 * SECOND for section in sections] == [False, expected]
+        matcher = Matcher.restore(matcher.program, matcher.snapshot())
+    always = matcher_of(now, ("k", 1, "x"), ("k", 6, "x"), time=6)
+    assert len(matcher.snapshot()) == len(always.snapshot())
+
+
+def test_state_that_moves_to_other_key_groups_keeps_when_its_rules_begin() -> None:
+    before, now = rule_set(XY), rule_set(XY, ABSENT)
+    matcher = changed(matcher_of(before, ("k", 1, "x"), ("l", 6, "x"), time=2), before, now)
+    parts = divided(matcher.program, matcher.snapshot(), lambda rows: np.zeros(rows.num_rows, np.int64), 1)
+    whole = decode(joined(matcher.program, [part.data for part in parts]))
+    assert [section.begins_us for section in whole.rules][1] == 6 * SECOND
+
+
+def test_open_runs_go_on_with_other_measures_and_their_texts() -> None:
+    before = rule_set(XY, ABSENT)
+    now = rule_set(XY.replace("MEASURES x.s AS first, y.s AS last", "MEASURES UPPER(x.s) AS upper"))
+    rows = (("k", 1, "a", 0, 0, "t"), ("k", 2, "x", 0, 0, "u"), ("k", 3, "x", 0, 0, "v"))
+    matcher = changed(matcher_of(before, *rows, time=3), before, now)
+    assert matcher.n_open_runs == 2
+    matcher.push(prepared(matcher.program, ("k", 4, "y", 0, 0, "w")))
+    assert matcher.finish().column("upper").to_pylist() == ["U", "V"]
+
+
+def test_a_rule_that_changed_begins_anew_and_forgets_its_runs() -> None:
+    before, now = rule_set(XY, ABSENT), rule_set(XY.replace("10", "20"), ABSENT)
+    matcher = changed(matcher_of(before, ("k", 1, "x"), ("k", 1, "a"), time=2), before, now)
+    assert matcher.n_open_runs == 1
+    assert matches(matcher, ("k", 3, "y"), ("k", 4, "c")) == [("k", 1, 4)]
+
+
+def test_a_program_over_another_key_begins_empty() -> None:
+    before, now = rule_set(XY), rule_set(XY, rule("other", "a -> b", "ab", key="s"))
+    data = changed_state(encode_state([matcher_of(before, ("k", 3, "x"))], 4), before, now, 4, 3 * SECOND)
+    first, other = decode_state(data, now, 4)
+    assert isinstance(first, Matcher)
+    assert isinstance(other, Matcher)
+    other.push(prepared(other.program, ("k", 2, "a", 0, 0, "s"), ("k", 4, "b", 0, 0, "s")))
+    assert other.finish().num_rows == 0
+    back = changed_state(data, now, before, 4, 0)
+    assert len(decode_state(back, before, 4)) == 1
+
+
+def test_a_key_group_without_state_begins_with_the_others() -> None:
+    rules = rule_set(ABSENT)
+    (matcher,) = decode_state(changed_state(None, rule_set(XY), rules, 4, 5 * SECOND), rules, 4)
+    assert isinstance(matcher, Matcher)
+    assert matches(matcher, ("k", 5, "a"), ("k", 6, "c"), ("k", 7, "a"), ("k", 8, "c")) == [("k", 7, 8)]
+
+
+def test_what_a_matcher_has_read_is_the_latest_event_that_waits_or_the_watermark() -> None:
+    rules = rule_set(XY)
+    assert read_until_us(decode(matcher_of(rules, ("k", 3, "x"), time=1).snapshot())) == 3 * SECOND
+    assert read_until_us(decode(matcher_of(rules, ("k", 3, "x"), time=9).snapshot())) == 9 * SECOND
+
+
+def test_state_that_cannot_go_on_is_refused_with_the_way_out() -> None:
+    before, now = rule_set(XY), rule_set(XY, ABSENT)
+    data = encode_state([matcher_of(before, ("k", 3, "x"))], 4)
+    with pytest.raises(StateError, match="E0704"):
+        changed_state(data, before, now, 5, 0)
+    with pytest.raises(StateError, match=r"E0701.*rule `absent` is new"):
+        changed_state(data, now, before, 4, 0)
+    with pytest.raises(StateError, match=r"E0701.*with corrections") as error:
+        changed_state(data, before, now.with_corrections(Corrections(SECOND)), 4, 0)
+    assert error.value.help == "restore these rules as they were, or start from a new checkpoint"

@@ -1,0 +1,211 @@
+"""What a change of rules does to stored state, rule by rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from cep.compiler.compile import compile_sources
+from cep.errors import Source
+from cep.program.changes import Changes, RuleChange, Verdict, changes_of
+from cep.rule_set import RuleSet
+from cep.schema.stream import Field, Stream, TableKind, TableSettings
+
+STREAM = Stream(
+    "s",
+    (Field("k", "string"), Field("ts", "timestamp"), Field("x", "double"), Field("y", "bigint")),
+    "ts",
+    ("x",),
+)
+TABLE = Stream(
+    "names",
+    (Field("k", "string"), Field("at", "timestamp"), Field("name", "string")),
+    "at",
+    table=TableSettings(("k",), TableKind.CHANGELOG),
+)
+RULE = """RULE r TITLE 'title' FROM s PARTITION BY k PATTERN a -> b+ -> c WITHIN 5 MINUTES
+DEFINE a AS x < 1, b AS x > a.x, c AS y = 1 MEASURES a.x AS first, SUM(b.y) AS total, c.y AS last
+"""
+OTHER = "RULE o FROM s PARTITION BY k PATTERN p -> q WITHIN 1 HOUR DEFINE p AS y = 2, q AS y = 3\n"
+WINDOWED = """RULE w FROM s PARTITION BY k PATTERN p -> q WITHIN 1 HOUR
+DEFINE p AS y = 2, q AS x > AVG(x) OVER LAST 1 HOUR
+"""
+JOINED = """RULE j FROM s JOIN names ON names.k = s.k PARTITION BY k PATTERN p -> q WITHIN 1 HOUR
+DEFINE p AS names.name = 'a', q AS y = 3
+"""
+
+
+def rule_set(*texts: str, stream: Stream = STREAM, table: Stream = TABLE) -> RuleSet:
+    """Return compiled rules."""
+    inputs = {"s": stream, "names": table}
+    return compile_sources([Source("rules", "\n".join(texts))], inputs).rule_set
+
+
+def changes(before: RuleSet, now: RuleSet) -> Changes:
+    return changes_of(before.programs, now.programs)
+
+
+def verdict(before: str, now: str) -> tuple[str, str]:
+    """Return the verdict about rule `r`, and the reasons."""
+    found = changes(rule_set(before, OTHER), rule_set(OTHER, now))
+    assert found.verdicts["o"] is Verdict.SAME
+    assert not found.refusals
+    (change,) = (change for change in found.rules if change.rule == "r")
+    return change.verdict, ", ".join(change.reasons)
+
+
+@pytest.mark.parametrize(
+    ("right", "other", "expected"),
+    [
+        ("FROM", "FROM", ("same", "")),
+        ("'title'", "'another'", ("words", "its title")),
+        ("'title'", "'another' SEVERITY high TAGS a", ("words", "its title, its severity, its tags")),
+        ("a.x AS first, ", "", ("measures", "its measures")),  # the register is needed by a condition
+        (", c.y AS last", "", ("measures", "its measures, the register `LAST(c.y, 0)` is gone")),
+        ("a.x AS first", "a.x * 2 AS first", ("measures", "its measures")),
+        (
+            "SUM(b.y) AS total",
+            "MAX(b.y) AS total",
+            ("changed", "it needs `MAX(b.y)`, which its open runs do not hold, its measures, "
+             "the register `MAX(b.y)` is new, the register `SUM(b.y)` is gone"),
+        ),
+        ("5 MINUTES", "6 MINUTES", ("changed", "its window or limits")),
+        ("x < 1", "x < 2", ("changed", "its conditions")),
+        ("a -> b+ -> c", "a b+ -> c", ("changed", "its pattern, it has 3 states instead of 4")),
+        ("AS last", "AS last SUPPRESS FOR 1 HOUR", ("changed", "its window or limits")),
+        ("AS last", "AS last ALL ROWS PER MATCH", ("changed", "")),
+        ("c.y AS last", "ARRAY_AGG(b.y) AS ys", ("changed", "")),
+    ],
+)  # fmt: skip
+def test_a_rule_keeps_its_state_if_only_what_it_reports_changes(
+    right: str, other: str, expected: tuple[str, str]
+) -> None:
+    kind, reasons = verdict(RULE, RULE.replace(right, other))
+    assert kind == expected[0]
+    assert reasons == expected[1] or not expected[1]
+
+
+def test_a_list_goes_on_only_if_its_column_was_kept() -> None:
+    one = RULE.replace("c.y AS last", "ARRAY_AGG(b.y) AS ys")
+    assert verdict(one, one.replace("SUM(b.y) AS total, ", "")) == (
+        "measures", "its measures, the register `SUM(b.y)` is gone",
+    )  # fmt: skip
+    assert verdict(one, one.replace("ARRAY_AGG(b.y)", "ARRAY_AGG(c.y)"))[0] == "measures"
+    assert verdict(one, one.replace("ARRAY_AGG(b.y)", "ARRAY_AGG(b.x)")) == (
+        "changed", "the columns of its lists, its measures",
+    )  # fmt: skip
+
+
+def test_sets_of_values_of_two_expressions_are_not_the_same_set() -> None:
+    rule = """RULE r FROM s PARTITION BY k PATTERN a+ -> b WITHIN 5 MINUTES
+    DEFINE a AS x < 1, b AS y IN (a.y)
+    MEASURES COUNT(DISTINCT a.y + 1) AS one, COUNT(DISTINCT a.y + 2) AS two"""
+    assert verdict(rule, rule.replace("COUNT(DISTINCT a.y + 1) AS one, ", ""))[0] == "measures"
+    swapped = rule.replace("+ 1", "+ 0").replace("+ 2", "+ 1").replace("+ 0", "+ 2")
+    assert verdict(rule, swapped)[0] == "measures"
+    assert verdict(rule, rule.replace("+ 1", "+ 3"))[0] == "changed"
+
+
+def test_rules_that_come_and_go_are_new_and_gone() -> None:
+    found = changes(rule_set(RULE, OTHER), rule_set(OTHER.replace("RULE o", "RULE n"), RULE))
+    assert found.rules == (
+        RuleChange("n", Verdict.NEW, ("it was called `o`, and match ids contain the name",)),
+        RuleChange("r", Verdict.SAME),
+        RuleChange("o", Verdict.GONE, ("it is called `n` now",)),
+    )
+    assert not found.keeps_all
+
+
+def test_a_rule_by_another_key_begins_anew() -> None:
+    found = changes(rule_set(RULE, OTHER), rule_set(OTHER, RULE.replace("BY k", "BY y")))
+    assert found.verdicts == {"o": "same", "r": "changed"}
+    assert found.taken_from == (0, None)
+    (change,) = (change for change in found.rules if change.rule == "r")
+    assert change.reasons == ("its key is `y` (bigint) instead of `k` (string)",)
+
+
+@pytest.mark.parametrize(
+    ("stream", "fact"),
+    [
+        ({"event_time": "at"}, "`event_time`"),
+        ({"tie_break": ("y",)}, "`tie_break`"),
+        ({"deduplicate": True}, "`deduplicate`"),
+        (
+            {"fields": (*STREAM.fields[:3], Field("y", "double"))},
+            "column `y` is double instead of bigint",
+        ),
+        (
+            {"fields": (STREAM.fields[0], Field("ts", "bigint", unit="seconds"), *STREAM.fields[2:])},
+            "column `ts` is bigint (unit: seconds) instead of timestamp",
+        ),
+    ],
+)
+def test_a_stream_that_is_declared_otherwise_is_refused(stream: dict[str, object], fact: str) -> None:
+    fields = (*STREAM.fields, Field("at", "timestamp"))
+    other = dataclasses.replace(STREAM, **{"fields": fields, **stream})  # type: ignore[arg-type]
+    (refusal, *_) = changes(rule_set(RULE), rule_set(RULE.replace("y = 1", "y > 1"), stream=other)).refusals
+    assert refusal.fact == f"stream `s` has changed: {fact}"
+    assert refusal.help == "restore its declaration, or start from a new checkpoint"
+
+
+def test_where_the_value_of_a_column_is_in_the_data_may_change() -> None:
+    fields = (*STREAM.fields[:3], Field("y", "bigint", path=("inner", "y")))
+    found = changes(rule_set(RULE), rule_set(RULE, stream=dataclasses.replace(STREAM, fields=fields)))
+    assert found.rules == (RuleChange("r", Verdict.MEASURES, ("the columns that it reads",)),)
+    assert found.keeps_all
+
+
+def test_a_table_that_is_declared_otherwise_is_refused() -> None:
+    other = dataclasses.replace(TABLE, table=TableSettings(("k",), TableKind.REPLICATED))
+    facts = [refusal.fact for refusal in changes(rule_set(JOINED), rule_set(JOINED, table=other)).refusals]
+    assert facts[0] == "table `names` has changed: `kind`"
+
+
+def test_inputs_come_and_go_with_the_rules_that_read_them() -> None:
+    found = changes(rule_set(RULE), rule_set(RULE, JOINED))
+    assert [(item.name, item.verdict) for item in found.inputs] == [("names", "new")]
+    assert (found.verdicts, found.refusals) == ({"r": "same", "j": "new"}, ())
+    back = changes(rule_set(RULE, JOINED), rule_set(RULE))
+    assert [(item.name, item.verdict) for item in back.inputs] == [("names", "gone")]
+    assert (back.verdicts, back.refusals) == ({"r": "same", "j": "gone"}, ())
+
+
+def test_a_rule_that_joins_a_table_that_others_read_cannot_begin_without_its_rows() -> None:
+    table = dataclasses.replace(TABLE, table=TableSettings(("k",), TableKind.REPLICATED))
+    now = rule_set(JOINED.replace("BY k", "BY y"), table=table)
+    (refusal,) = changes(rule_set(JOINED, table=table), now).refusals
+    assert refusal.fact == "`j` would begin without the rows of table `names` so far"
+
+
+def test_windowed_values_are_dropped_with_their_rule_but_not_added() -> None:
+    assert changes(rule_set(WINDOWED, OTHER), rule_set(OTHER)).verdicts == {"o": "same", "w": "gone"}
+    (refusal,) = changes(rule_set(OTHER), rule_set(WINDOWED, OTHER)).refusals
+    assert refusal.fact == "the state does not have the windowed values of the rules `w`, `o`"
+    alone = changes(rule_set(WINDOWED), rule_set(WINDOWED, OTHER))
+    assert (alone.verdicts, alone.refusals) == ({"w": "same", "o": "new"}, ())
+
+
+def test_having_is_evaluated_at_the_end_of_a_window() -> None:
+    rule = "RULE h FROM s PARTITION BY k WINDOW TUMBLING 1 HOUR HAVING COUNT(*) > 3 MEASURES COUNT(*) AS n"
+    found = changes(rule_set(rule), rule_set(rule.replace("> 3", "> 4")))
+    assert found.rules == (RuleChange("h", Verdict.MEASURES, ("its conditions",)),)
+    longer = rule.replace("1 HOUR", "2 HOURS").replace("RULE h", "RULE i")
+    (refusal,) = changes(rule_set(rule), rule_set(rule, longer)).refusals
+    assert refusal.fact == "the state does not have the windowed values of the rules `h`, `i`"
+
+
+def test_a_rule_over_the_matches_of_a_rule_that_changed_has_changed() -> None:
+    over = "RULE v FROM MATCHES OF r PARTITION BY k PATTERN a -> b WITHIN 1 DAY DEFINE a AS total > 1"
+    found = changes(rule_set(RULE, over), rule_set(RULE.replace("x < 1", "x < 2"), OTHER, over))
+    assert found.verdicts == {"r": "changed", "o": "new", "v": "changed"}
+    same = changes(rule_set(RULE, over), rule_set(RULE, OTHER, over))
+    assert same.verdicts == {"r": "same", "o": "new", "v": "same"}
+
+
+def test_with_corrections_only_words_may_change() -> None:
+    one, other = rule_set(RULE), rule_set(RULE.replace("'title'", "'other'"))
+    assert changes_of(one.programs, other.programs, has_corrections=True).keeps_all
+    changed = rule_set(RULE.replace("a.x AS first, ", ""))
+    (refusal,) = changes_of(one.programs, changed.programs, has_corrections=True).refusals
+    assert refusal.fact == "with corrections, matches that were reported belong to their rules"
