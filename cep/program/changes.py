@@ -27,14 +27,14 @@ class Verdict(StrEnum):
 
     SAME = "same"
     WORDS = "words"  # only its title, severity or tags changed
-    MEASURES = "measures"  # only what it reports changed: its open runs go on
-    CHANGED = "changed"  # its open runs end, and it begins anew
+    MEASURES = "measures"  # only what it reports changed: its open runs continue
+    CHANGED = "changed"  # its open runs end, and it begins again
     NEW = "new"
     GONE = "gone"  # its open runs end
 
 
 KEPT = frozenset((Verdict.SAME, Verdict.WORDS, Verdict.MEASURES))
-"""Verdicts under which open runs go on."""
+"""Verdicts under which open runs continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Changes:
     refusals
         If there are any, nothing of the state can be taken over.
     taken_from
-        Of each program of now the number of the program whose state it takes over; None: it begins anew.
+        Of each program of now the number of the program whose state it takes over; None: it has none.
     """
 
     rules: tuple[RuleChange, ...]
@@ -95,7 +95,7 @@ class Changes:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether all state goes on: nothing ends, and nothing begins."""
+        """Whether all state continues: nothing ends, and nothing begins."""
         return not self.refusals and not self.inputs and KEPT.issuperset(self.verdicts.values())
 
 
@@ -228,7 +228,7 @@ def _has_same_meaning(then: _Placed, now: _Placed) -> bool:
     return shared and then.identity.fingerprint == now.identity.fingerprint
 
 
-# ---------------------------------------------------------------- whether open runs go on
+# ---------------------------------------------------------------- whether open runs continue
 
 
 _REPORTED = frozenset(("measures", "registers", "columns"))
@@ -236,7 +236,7 @@ _REPORTED = frozenset(("measures", "registers", "columns"))
 
 
 def _obstacles(then: _Placed, now: _Placed) -> Iterator[str]:
-    """Yield why the open runs of a rule that has changed cannot go on; nothing: they can."""
+    """Yield why the open runs of a rule that has changed cannot continue; nothing: they can."""
     before, after = dict(then.identity.parts), dict(now.identity.parts)
     parts = {name for name in PARTS if before.get(name) != after.get(name)}
     if then.identity.tables != now.identity.tables:

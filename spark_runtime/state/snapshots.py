@@ -116,7 +116,7 @@ def changed_state(data: bytes | None, before: RuleSet, now: RuleSet, n_groups: i
     Raises
     ------
     StateError
-        The state cannot go on with the rules `now`, or is of other rules than `before` (E0701), or as for
+        The state cannot continue with the rules `now`, or is of other rules than `before` (E0701), or as for
         `decode_state`.
     """
     snapshots = [] if data is None else _snapshots_of(data, n_groups)
@@ -124,7 +124,7 @@ def changed_state(data: bytes | None, before: RuleSet, now: RuleSet, n_groups: i
     changes = changes_of(before.programs, now.programs, has_corrections=has_corrections)
     for refusal in changes.refusals:
         raise StateError(
-            "E0701", f"the stored state cannot go on with these rules: {refusal.fact}", refusal.help
+            "E0701", f"the stored state cannot continue with these rules: {refusal.fact}", refusal.help
         )
     if has_corrections and data is not None:  # no rule has changed
         return data

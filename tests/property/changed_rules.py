@@ -1,4 +1,4 @@
-"""Rules that change while state is kept: what goes on is as if the new rules had always run.
+"""Rules that change while state is kept: what continues is as if the new rules had always run.
 
 What begins with the change sees exactly the events after it, as in a stream that starts with them.
 """

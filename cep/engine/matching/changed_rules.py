@@ -2,8 +2,8 @@
 
     state = changed(before, now, sections, verdicts, begins_us)
 
-Rules that keep their state (`cep.program.changes`) go on with it. All others begin after `begins_us`, because
-events up to then were not prepared for them: an absence that missed such an event would be false.
+Rules that keep their state (`cep.program.changes`) continue with it. All others begin after `begins_us`,
+because events up to then were not prepared for them: an absence that missed such an event would be false.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults of state that goes on with other rules."""
+"""Faults of state that continues with other rules."""
 
 from __future__ import annotations
 

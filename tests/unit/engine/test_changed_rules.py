@@ -1,4 +1,4 @@
-"""Stored state under other rules: what goes on, what begins, and what of the events that wait is seen."""
+"""Stored state under other rules: what continues, what begins, and what of the events that wait is seen."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def matcher_of(rules: RuleSet, *rows: tuple[object, ...], time: float | None = N
 
 
 def changed(matcher: Matcher, before: RuleSet, now: RuleSet, begins_us: int = 0) -> Matcher:
-    """Return the matcher as it goes on with the rules `now`."""
+    """Return the matcher as it continues with the rules `now`."""
     data = changed_state(encode_state([matcher], 4), before, now, 4, begins_us)
     (found,) = decode_state(data, now, 4)
     assert isinstance(found, Matcher)
