@@ -37,7 +37,7 @@ class Chain:
     Parameters
     ----------
     tables
-        The rows of static tables, by name.
+        The rows of static tables, by name. The mapping is read at each look-up.
     matchers
         The matchers restored from snapshots, one for each of `units_of(rules)`. Without them all start from
         the beginning.

@@ -297,7 +297,7 @@ class Tables:
     ----------
     given
         Tables whose versions come from elsewhere, by name: all static tables, and others that are not kept
-        here.
+        here. The mapping is read at each look-up, so its owner may put in others of these names in between.
     """
 
     def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:
@@ -320,11 +320,11 @@ class Tables:
             if joined.table.name not in given
             and (columns[number] or not program.has_silent_windows)  # FOR EACH reads its keys only
         }
-        self._given = {
-            number: given[joined.table.name].sorted_by(joined, columns[number])
-            for number, joined in enumerate(joins.tables)
-            if joined.table.name in given
-        }
+        self._columns = columns
+        self._given = given
+        for number, joined in enumerate(joins.tables):
+            if joined.table.name in given:
+                self._sorted(number)  # refuses too many rows
         self._changes = Changes(program) if program.has_views else None
 
     def take_in(self, rows: pa.Table) -> pa.Table | None:
@@ -363,10 +363,15 @@ class Tables:
             by_key = None if codes is None else order
             at_us = times_us if by_key is None else order.time_us - column.is_before
             return self._kept[column.table].found(keys, hashes, codes, at_us, by_key)
-        given = self._given[column.table]
+        given = self._sorted(column.table)
         seed = given.seed
         sought = Sought.of(keys, seed) if codes is None else Sought.of_codes(keys, codes, seed)
         return partial(_values_of, given.versions, given.versions.rows_at(sought, times_us))
+
+    def _sorted(self, number: int) -> _Sorted:
+        """Return the versions of a given table."""
+        joined = self.program.joins.tables[number]
+        return self._given[joined.table.name].sorted_by(joined, self._columns[number])
 
     def fold(self) -> None:
         """Make the added versions the last ones of their keys."""
