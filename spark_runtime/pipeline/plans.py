@@ -29,7 +29,9 @@ class Plans:
     def repeated(self, batch: int) -> Plan | None:
         """Return an earlier run's plan for micro-batch `batch`, which starts now, or None."""
         plan = planned(self._checkpoint, batch)
-        self.last = plan or self.last
+        if plan is not None:
+            self._tables.keep(batch, plan.tables, KEPT_BATCHES)
+            self.last = plan
         return plan
 
     def written(self, batch: int, plan: Plan) -> Plan:

@@ -79,13 +79,25 @@ class Pieces:
         folder = self.folder / str(group)
         with suppress(OSError):  # the next snapshot removes what could not be removed now
             for name in os.listdir(folder):
-                if name.partition("-")[0].isdigit() and batch_of(name) < batch:
+                if _is_of_batch(name) and batch_of(name) < batch:
                     (folder / name).unlink()
+
+    def batches(self) -> set[int]:
+        """Return the micro-batches in which the files of all key groups were written.
+
+        Raises OSError: a folder cannot be read.
+        """
+        groups = [place for place in self.folder.iterdir() if place.is_dir()] if self.folder.is_dir() else []
+        return {batch_of(name) for group in groups for name in os.listdir(group) if _is_of_batch(name)}
 
 
 def batch_of(file: str) -> int:
     """Return the number of the micro-batch in which a file was written."""
     return int(file.rpartition("/")[2].partition("-")[0])
+
+
+def _is_of_batch(name: str) -> bool:
+    return name.partition("-")[0].isdigit()
 
 
 def _private(path: str, flags: int) -> int:

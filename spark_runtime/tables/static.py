@@ -3,14 +3,20 @@
 The plan of a micro-batch names the contents that it uses. The contents are stored in the checkpoint:
 
     <checkpoint>/tables/<digest>.arrow
+    <checkpoint>/tables.json            in which micro-batches they were valid
+
+They are needed as long as a micro-batch may be repeated: by Spark after a crash, and by key groups that read
+their state from files.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -19,11 +25,16 @@ from cep.errors import CepError, InputError
 from cep.formats.files import find_files, read_events
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
-from spark_runtime.storage.checkpoint_files import CheckpointFiles
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, damaged
 from spark_runtime.tables.content import Content, Told, checked, inline, lost
 from spark_runtime.tables.rows import require_few, require_keys, unusable
 
 FOLDER = "tables"
+
+_VALID = "tables.json"
+
+_LOOKS = 16
+"""If files of state need old contents, these files are listed again after this many micro-batches."""
 
 _SETTLED_S = 1.0
 """A file that changed more recently may still be changing: it is read at a later micro-batch."""
@@ -67,6 +78,13 @@ class StaticFile:
         return Content.of(rows)
 
 
+class _Span(NamedTuple):
+    """Contents that are valid from micro-batch `first` on, up to the next span."""
+
+    first: int
+    digests: tuple[str, ...]
+
+
 @dataclass
 class StaticTables:
     """The static tables of a run.
@@ -79,12 +97,16 @@ class StaticTables:
         Where workers find the contents as files; empty if the contents travel in the task's property.
     clock
         The wall clock, in seconds since 1970.
+    written
+        Returns the micro-batches in which files of state were written that still exist. Raises OSError: a
+        folder cannot be read.
     """
 
     sources: Mapping[str, StaticFile]
     files: CheckpointFiles | None = None
     folder: str = ""
     clock: Callable[[], float] = time.time
+    written: Callable[[], set[int]] = set
     now: dict[str, Content] = field(default_factory=dict)
     problems: dict[str, CepError] = field(default_factory=dict)
     n_refused: dict[str, int] = field(default_factory=dict)
@@ -92,7 +114,9 @@ class StaticTables:
     def __post_init__(self) -> None:
         self._seen: dict[str, _Signature] = {}
         self._changed: dict[str, tuple[_Signature, float]] = {}  # changed, not read again; first seen when
-        self._kept: dict[int, frozenset[str]] = {}  # by micro-batch: the contents of its plan
+        self._spans: list[_Span] | None = None  # the oldest first; None: not read yet
+        self._next_look = 0  # the first micro-batch in which contents may be deleted
+        self._has_looked = False
 
     def load(self) -> None:
         """Read all tables; raise InputError if one cannot be used."""
@@ -161,18 +185,60 @@ class StaticTables:
         return told
 
     def keep(self, batch: int, digests: Mapping[str, str], most: int) -> None:
-        """Delete the contents that neither the last `most` micro-batches nor the next one use."""
+        """Note the contents that a micro-batch uses, before it runs; delete those that nothing needs.
+
+        Needed is what the last `most` micro-batches use, or the next one, or a file of state.
+
+        Raises StateError: the notes are damaged (E0702).
+        """
         if self.files is None or not self.sources:
             return
-        self._kept[batch] = frozenset(digests.values())
-        self._kept = {number: names for number, names in self._kept.items() if number > batch - most}
-        if len(self._kept) < most:  # plans of the previous run may name others
+        spans = self._noted(self.files, batch, tuple(sorted(digests.values())))
+        oldest = batch - most + 1
+        ends = [*(span.first for span in spans[1:]), batch + 1]
+        is_past = ends[0] <= oldest
+        # What is not noted is of plans of an earlier version, or a killed run did not delete it.
+        if spans[0].first > oldest or batch < self._next_look or not (is_past or not self._has_looked):
             return
-        needed = {content.digest for content in self.now.values()}.union(*self._kept.values())
-        for name in self.files.names(FOLDER):
-            digest = name.removesuffix(".arrow")
-            if not name.startswith(".") and digest not in needed:
-                self.files.remove(f"{FOLDER}/{name}")
+        try:
+            written = self.written() if is_past else set()
+        except OSError:  # what cannot be listed may be needed
+            return
+        needed = [
+            span
+            for span, end in zip(spans, ends, strict=True)
+            if end > oldest or any(span.first <= number < end for number in written)
+        ]
+        self._has_looked = True
+        if len(needed) < len(spans):
+            self._note(self.files, needed)
+        if len(needed) > 1 and needed[1].first <= oldest:  # files of state need some
+            self._next_look = batch + _LOOKS
+        self._delete(self.files, needed)
+
+    def _noted(self, files: CheckpointFiles, batch: int, digests: tuple[str, ...]) -> list[_Span]:
+        """Return the spans with that of micro-batch `batch`, which is the last one."""
+        if self._spans is None:
+            self._spans = _spans_in(files)
+        # Of a run that was killed before it had written its plan.
+        spans = [span for span in self._spans if span.first < batch]
+        if not spans or spans[-1].digests != digests:
+            spans.append(_Span(batch, digests))
+        if spans != self._spans:
+            self._note(files, spans)
+        return spans
+
+    def _note(self, files: CheckpointFiles, spans: list[_Span]) -> None:
+        files.write(_VALID, json.dumps(spans))
+        self._spans = spans
+
+    def _delete(self, files: CheckpointFiles, needed: Sequence[_Span]) -> None:
+        """Delete all contents but those of some spans, and those of the next micro-batch."""
+        digests = {content.digest for content in self.now.values()}
+        digests.update(*(span.digests for span in needed))
+        for name in files.names(FOLDER):
+            if not name.startswith(".") and name.removesuffix(".arrow") not in digests:
+                files.remove(f"{FOLDER}/{name}")
 
     def status(self) -> Iterator[str]:
         """Yield a message for each table whose files cannot be used."""
@@ -188,3 +254,13 @@ class StaticTables:
         name = f"{FOLDER}/{content.digest}.arrow"
         if self.files is not None and f"{content.digest}.arrow" not in self.files.names(FOLDER):
             self.files.write_bytes(name, content.data)
+
+
+def _spans_in(files: CheckpointFiles) -> list[_Span]:
+    """Return what `StaticTables.keep` noted; an empty list: nothing, as earlier versions."""
+    text = files.read(_VALID)
+    try:
+        found = [] if text is None else json.loads(text)
+        return [_Span(int(first), tuple(map(str, digests))) for first, digests in found]
+    except (ValueError, TypeError) as error:
+        raise damaged(_VALID, "which names the contents of static tables, is damaged") from error

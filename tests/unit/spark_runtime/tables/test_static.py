@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 
 from cep.errors import InputError, StateError
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
+from spark_runtime.pipeline.checkpoint import KEPT_BATCHES, Checkpoint
+from spark_runtime.pipeline.plans import Plans
+from spark_runtime.state.pieces import Pieces
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.tables.content import Content, checked
 from spark_runtime.tables.static import StaticFile, StaticTables
@@ -30,6 +34,7 @@ class Tables:
         self.file = folder / "countries.csv"
         self.now_s = NOW_S
         self.checkpoint = folder / "checkpoint"
+        self.n_looks = 0
 
     def write(self, text: str, written_s: float = NOW_S - 60) -> None:
         self.file.write_text(text)
@@ -38,7 +43,31 @@ class Tables:
     def opened(self) -> StaticTables:
         source = StaticFile(COUNTRIES, str(self.file), "csv")
         files = LocalFiles(str(self.checkpoint))
-        return StaticTables({"countries": source}, files, str(self.checkpoint), clock=lambda: self.now_s)
+        folder = str(self.checkpoint)
+        return StaticTables(
+            {"countries": source}, files, folder, clock=lambda: self.now_s, written=self._written
+        )
+
+    def _written(self) -> set[int]:
+        self.n_looks += 1
+        return Pieces(str(self.checkpoint / "state")).batches()
+
+    def state_of(self, group: int, batch: int) -> Path:
+        """Write a file of state."""
+        file = self.checkpoint / f"state/{group}/{batch}-0123-77"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        return file
+
+    def keep_new(self, opened: StaticTables, batch: int) -> str:
+        """Begin a micro-batch with a content of its own; return its digest."""
+        self.write(f"iso,risk\nDE,{batch}\n", NOW_S - 1000 + batch)
+        digests = opened.look()
+        opened.keep(batch, digests, KEPT_BATCHES)
+        return digests["countries"]
+
+    def contents(self) -> set[str]:
+        return {place.stem for place in (self.checkpoint / "tables").iterdir()}
 
 
 @pytest.fixture
@@ -186,3 +215,109 @@ def test_contents_that_no_kept_plan_names_are_removed(tables: Tables) -> None:
 
 def test_a_plan_without_tables_is_written_as_before() -> None:
     assert "tables" not in Plan(()).to_json()
+
+
+def test_contents_that_files_of_state_used_are_kept_as_long_as_these_exist(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    early = tables.state_of(3, 1), tables.state_of(11, 4)
+    digests = [tables.keep_new(opened, batch) for batch in range(21)]
+    assert tables.contents() == {digests[1], digests[4], *digests[18:]}
+    early[0].unlink()
+    digests += [tables.keep_new(opened, batch) for batch in range(21, 37)]
+    assert tables.contents() == {digests[4], *digests[34:]}
+    opened = tables.opened()  # a run that starts looks at once
+    opened.load()
+    early[1].unlink()
+    digests += [tables.keep_new(opened, 37)]
+    assert tables.contents() == set(digests[35:])
+
+
+def test_a_content_that_was_valid_for_long_is_kept_for_any_file_of_that_time(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    before = opened.look()
+    for batch in range(50):
+        opened.keep(batch, before, KEPT_BATCHES)
+    assert tables.n_looks == 0, "nothing could be deleted"
+    noted = json.loads((tables.checkpoint / "tables.json").read_text())
+    assert noted == [[0, [before["countries"]]]]
+    state = [tables.state_of(3, batch) for batch in (30, 49, 50)]
+    later = [tables.keep_new(opened, batch) for batch in range(50, 52)]
+    for batch in range(52, 200):
+        opened.keep(batch, {"countries": later[1]}, KEPT_BATCHES)
+        if batch in (100, 150):
+            state.pop(0).unlink()
+        expected = {later[0], later[1], *([before["countries"]] if batch < 150 else [])}
+        assert tables.contents() - {before["countries"]} == {*later}
+        assert tables.contents() >= expected
+    assert tables.contents() == {*later}
+    assert 5 < tables.n_looks <= 148 / 16 + 2, "files of state are listed in each micro-batch"
+
+
+def test_what_a_killed_run_noted_of_a_micro_batch_that_never_ran_is_replaced(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    digests = [tables.keep_new(opened, batch) for batch in range(5)]
+    tables.write("iso,risk\nFR,3\n")
+    opened = tables.opened()
+    opened.load()
+    now = opened.look()["countries"]
+    opened.keep(4, {"countries": now}, KEPT_BATCHES)
+    spans = json.loads((tables.checkpoint / "tables.json").read_text())
+    assert spans[-1] == [4, [now]]
+    assert digests[4] not in str(spans)
+    assert tables.contents() == {*digests[2:4], now}
+
+
+def test_contents_of_a_checkpoint_without_notes_are_kept_as_long_as_its_plans(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    tables.keep_new(opened, 6)
+    old = tables.contents()
+    (tables.checkpoint / "tables.json").unlink()
+    opened = tables.opened()
+    opened.load()
+    for batch in (7, 8):
+        tables.keep_new(opened, batch)
+        assert tables.contents() > old
+    tables.keep_new(opened, 9)
+    assert tables.contents().isdisjoint(old)
+
+
+def test_notes_are_written_with_the_plan_and_with_a_plan_that_is_repeated(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    files = LocalFiles(str(tables.checkpoint))
+    checkpoint = Checkpoint(str(tables.checkpoint), "run", 2, files)
+    plan = Plans(checkpoint, opened, -1).written(0, Plan([]))
+    notes = tables.checkpoint / "tables.json"
+    noted = notes.read_text()
+    assert json.loads(noted) == [[0, [plan.tables["countries"]]]]
+    notes.unlink()  # of an earlier version
+    tables.write("iso,risk\nFR,3\n")
+    opened = tables.opened()
+    opened.load()
+    assert Plans(checkpoint, opened, -1).repeated(0) == plan
+    assert notes.read_text() == noted
+    assert len(tables.contents()) == 2
+
+
+def test_while_files_of_state_cannot_be_listed_no_content_is_deleted(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+
+    def refused() -> set[int]:
+        raise PermissionError("state")
+
+    opened.written = refused
+    digests = {tables.keep_new(opened, batch) for batch in range(8)}
+    assert tables.contents() == digests
+
+
+def test_damaged_notes_are_an_error(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    (tables.checkpoint / "tables.json").write_text("[[0, 1")
+    with pytest.raises(StateError, match=r"E0702.*tables.json.*is damaged"):
+        opened.keep(0, opened.look(), KEPT_BATCHES)
