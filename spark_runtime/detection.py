@@ -134,19 +134,15 @@ def _plan_for(
         flow,
         is_batch=not any(frame.is_streaming for frame in read.values()),
         tables={name: frame_content(events[name], table) for name, table in static.items()},
-        kept=None if call.state_folder is None else _kept(call.state_folder, rules, spark),
+        kept=None if call.state_folder is None else _kept(call.state_folder, spark),
     )
     if delay_ms is not None:
         require_delay(delay_ms, rules.lateness_us)
     return flow, typed
 
 
-def _kept(folder: str, rules: RuleSet, spark: SparkSession) -> Kept:
+def _kept(folder: str, spark: SparkSession) -> Kept:
     """Return where state is kept. Raises InputError: that is not possible (E0827)."""
-    if static_tables(rules.programs):
-        raise InputError(
-            "E0827", "state_folder is given, and the rules join static tables", "leave state_folder out"
-        )
     if not isinstance(folder, str) or not folder or is_remote(folder):
         raise _wrong_argument("state_folder", folder, "the path of a folder that all workers share")
     retained = spark.conf.get("spark.sql.streaming.minBatchesToRetain")

@@ -24,6 +24,7 @@ from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RuleSet
 from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.late import Late
 from spark_runtime.sinks.delivery import Delivery
+from spark_runtime.tables.content import Told
 from spark_runtime.wire.output import (
     COUNTS,
     MATCH,
@@ -110,12 +111,15 @@ class Moment(NamedTuple):
         The label of the key group.
     spark_us, cap_us, clock_us
         See `Call.advance`.
+    told
+        The contents of static tables that the task's property names.
     """
 
     group: int
     spark_us: int | None
     cap_us: int | None
     clock_us: int | None
+    told: Told = {}  # noqa: RUF012 - nobody changes it
 
 
 @dataclass(slots=True)

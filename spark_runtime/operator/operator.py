@@ -98,6 +98,7 @@ class KeyGroups:
             spark_us=spark_watermark_us if spark_watermark_us > 0 else None,
             cap_us=time_of_task(CAP_PROPERTY),
             clock_us=time_of_task(CLOCK_PROPERTY) if self.rules.tells_end else None,
+            told=told_to_task(),
         )
         value: bytes | None = state.get[0] if state.exists else None
         if value is not None and is_pointer(value):
@@ -117,7 +118,7 @@ class KeyGroups:
         self, value: bytes | None, moment: Moment, parcels: Iterable[Parcel]
     ) -> tuple[Results, bytes]:
         """Return the results of a call of a group whose state is in Spark's store, and the new value."""
-        tables = tables_of(self.rules.programs, self.tables, told_to_task())
+        tables = tables_of(self.rules.programs, self.tables, moment.told)
         before: list[Results] = []
         if value is None and self.restored is not None:
             value = self._restored(self.restored.parts(moment.group), moment, tables, before)

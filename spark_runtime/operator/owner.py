@@ -25,6 +25,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from cep.formats.late_events import late_schema
 from spark_runtime.operator.call import Moment, Results
 from spark_runtime.state.files import StateFiles, WarmGroups
 from spark_runtime.state.pointer import Pointer, Task
+from spark_runtime.tables.content import store, tables_in, tables_of, used
 from spark_runtime.wire.output import CallResults, Matches, carried_schema
 from spark_runtime.wire.parcels import Contents, Parcel, record_bytes, table_of_bytes
 
@@ -63,15 +65,20 @@ class Owner:
     def __init__(self, operator: KeyGroups, most_bytes: int) -> None:
         assert operator.kept is not None
         self._operator = operator
-        self._files = StateFiles(operator.kept, operator.rules, operator.n_groups)
+        folder, programs = operator.kept.tables, operator.rules.programs
+        tables_of = partial(tables_in, folder, programs)
+        self._files = StateFiles(operator.kept, operator.rules, operator.n_groups, tables_of)
         self._warm = WarmGroups(self._files, lambda: _resident_bytes() > most_bytes)
 
     def call(
         self, value: bytes, task: Task, moment: Moment, parcels: Sequence[Parcel]
     ) -> tuple[Results, bytes]:
         """Return the results of a call, and the new value for Spark's state store."""
+        programs, given = self._operator.rules.programs, self._operator.tables
+        tables = tables_of(programs, given, moment.told)
         pointer = Pointer.decode(value)
         chain, is_warm = self._warm.take(task.group, pointer)
+        chain.give(used(programs, given, moment.told), tables)
         results = self._operator.results(chain, moment, parcels)
         stored = self._files.after(pointer, task, chain)
         if stored.pointer is not None:
@@ -96,6 +103,8 @@ class Owners:
     def __init__(self, operator: KeyGroups) -> None:
         assert operator.kept is not None
         self._operator = operator
+        # Records name them. In a pipeline, the driver has written what a task's property names.
+        store(operator.kept.tables, operator.tables.values())
         name = hashlib.sha256(f"{operator.kept.folder}\0{operator.kept.run}".encode()).hexdigest()[:24]
         place = tempfile.gettempdir()
         place = place if len(place) <= _LONGEST_PLACE else "/tmp"  # noqa: S108 - only this user enters the folder

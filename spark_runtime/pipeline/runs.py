@@ -49,13 +49,15 @@ from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.protocol import Source, SparkSource
 from spark_runtime.state.pieces import FOLDER as STATE_FOLDER
+from spark_runtime.state.pieces import Pieces
 from spark_runtime.state.pointer import Kept
 from spark_runtime.state.restored import FOLDER as RESTORED_FOLDER
 from spark_runtime.state.restored import Restored
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
 from spark_runtime.storage.lease import checkpoint_files
 from spark_runtime.tables.content import PROPERTY as TABLES_PROPERTY
-from spark_runtime.tables.content import static_tables, text_of, timed_inputs
+from spark_runtime.tables.content import text_of, timed_inputs
+from spark_runtime.tables.static import FOLDER as TABLES_FOLDER
 from spark_runtime.tables.static import StaticFile, StaticTables
 from spark_runtime.wire.parcels import PARCEL_SCHEMA
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
@@ -286,7 +288,8 @@ class StreamRun(PipelineRun):
         if manager is not None and _MANAGER not in dict(self.pipeline.spark):
             self.spark.conf.set(_MANAGER, manager)
         folder = "" if is_remote(checkpoint.path) else checkpoint.path
-        tables = StaticTables(self._static_files, files, folder)
+        pieces = Pieces(f"{checkpoint.path}/{STATE_FOLDER}")
+        tables = StaticTables(self._static_files, files, folder, written=pieces.batches)
         tables.load()
         self._check_sinks()
         done = last_done(checkpoint, is_live=self.pipeline.is_live)
@@ -327,13 +330,13 @@ class StreamRun(PipelineRun):
 
     def _kept(self, checkpoint: Checkpoint) -> Kept | None:
         """Return where large state is kept; None: in Spark's state store."""
-        # The contents of static tables are not retained as long.
-        if is_remote(checkpoint.path) or static_tables(self.rules.programs):
+        if is_remote(checkpoint.path):
             return None
         n_retained = self.spark.conf.get("spark.sql.streaming.minBatchesToRetain")
         memory = self.pipeline.state_memory_mb
         most_bytes = None if memory is None else memory << 20
-        kept = Kept.of_run(f"{checkpoint.path}/{STATE_FOLDER}", n_retained, most_bytes=most_bytes)
+        folder, tables = f"{checkpoint.path}/{STATE_FOLDER}", f"{checkpoint.path}/{TABLES_FOLDER}"
+        kept = Kept.of_run(folder, n_retained, most_bytes=most_bytes, tables=tables)
         # With `state: inline`, files of an earlier run are read, and their next snapshot is inline.
         return kept if self.pipeline.keeps_files else replace(kept, inline_bytes=sys.maxsize)
 

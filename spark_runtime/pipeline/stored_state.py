@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
@@ -19,6 +20,8 @@ from spark_runtime.state.pieces import FOLDER
 from spark_runtime.state.pointer import Kept, Pointer, is_pointer
 from spark_runtime.state.snapshots import encode_state
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles, is_remote
+from spark_runtime.tables.content import tables_in
+from spark_runtime.tables.static import FOLDER as TABLES
 
 _FIRST_VERSION = (4, 0)
 """The first version of Spark that reads its own state stores."""
@@ -79,7 +82,9 @@ def stored_values(
     spark: SparkSession, checkpoint: Checkpoint, rules: RuleSet, batch: int | None = None
 ) -> Iterator[StoredValue]:
     """Yield the state of the key groups of a checkpoint after a micro-batch, by default its last one."""
-    files = StateFiles(Kept(f"{checkpoint.path}/{FOLDER}", "", 0), rules, checkpoint.n_groups)
+    kept = Kept(f"{checkpoint.path}/{FOLDER}", "", 0)
+    tables_of = partial(tables_in, f"{checkpoint.path}/{TABLES}", rules.programs)
+    files = StateFiles(kept, rules, checkpoint.n_groups, tables_of)
     reader = spark.read.format("statestore").option("path", checkpoint.query_path)
     found = (reader if batch is None else reader.option("batchId", batch)).load()
     for group, value in found.selectExpr("key.*", "value.groupState.state").toLocalIterator():

@@ -15,8 +15,8 @@ from cep.counts import Split
 from cep.rule_set import Corrections, RuleSet
 from spark_runtime.state.pieces import Piece, Pieces, batch_of
 from spark_runtime.state.pointer import Kept, Pointer, Task
-from spark_runtime.state.recording import Layout, RecordedChain
-from spark_runtime.state.snapshots import decode_state, encode_state
+from spark_runtime.state.recording import Contents, Layout, RecordedChain, TablesOf, not_given
+from spark_runtime.state.snapshots import Tables, decode_state, encode_state
 
 _LEAST_RECORD_BYTES = 1 << 20
 
@@ -45,6 +45,10 @@ class Stored(NamedTuple):
         return cls(value, pointer, {"carried": len(value), **written})
 
 
+def _no_tables(contents: Contents) -> Tables:
+    raise AssertionError(contents)
+
+
 class StateFiles:
     """Writes and reads the state of key groups below a checkpoint.
 
@@ -53,13 +57,16 @@ class StateFiles:
     kept
         Where it is kept.
     rules, n_groups
-        What snapshots are of. The rules join no static tables.
+        What snapshots are of.
+    tables_of
+        Returns the contents of static tables that records name. Only rules with such tables need it.
     """
 
-    def __init__(self, kept: Kept, rules: RuleSet, n_groups: int) -> None:
+    def __init__(self, kept: Kept, rules: RuleSet, n_groups: int, tables_of: TablesOf = _no_tables) -> None:
         self.rules = rules
         self.n_groups = n_groups
         self._kept = kept
+        self._tables_of = tables_of
         self._layout = Layout.of(rules)
         self._pieces = Pieces(kept.folder)
 
@@ -69,7 +76,8 @@ class StateFiles:
         Raises
         ------
         StateError
-            A file is missing or damaged (E0702), or the state is of other rules (`decode_state`).
+            A file is missing or damaged (E0702), also one with what a static table contained (E0713), or the
+            state is of other rules (`decode_state`).
         """
         data = self._pieces.read(pointer.base)
         if pointer.digest == self._layout.digest:
@@ -89,7 +97,9 @@ class StateFiles:
         return chain
 
     def _chain(self, data: bytes, rules: RuleSet) -> RecordedChain:
-        return RecordedChain(rules, decode_state(data, rules, self.n_groups))
+        tables = not_given(rules)
+        matchers = decode_state(data, rules, self.n_groups, tables)
+        return RecordedChain(rules, matchers, tables, self._tables_of)
 
     def after(self, pointer: Pointer, task: Task, chain: RecordedChain) -> Stored:
         """Write what `chain` was given since the state of `pointer`."""
@@ -99,7 +109,7 @@ class StateFiles:
                 piece = self._pieces.append(task.file(self._kept.run), record)
                 pointer = replace(pointer, records=(*pointer.records, piece))
             return Stored.of(pointer.encode(), pointer, recorded=sum(map(len, record)))
-        chain.record()
+        chain.begin()
         snapshot = encode_state(chain.matchers, self.n_groups)
         if len(snapshot) <= self._kept.inline_bytes // 2:
             return Stored.of(snapshot, None)

@@ -37,6 +37,8 @@ class Kept:
         Records after which a group writes a snapshot: the pointer names each, and Spark carries the pointer.
     by_query
         Whether each query has a folder of its own in `folder`, named by Spark's id of its checkpoint.
+    tables
+        The folder with the contents of static tables that records name.
     """
 
     folder: str
@@ -46,6 +48,7 @@ class Kept:
     inline_bytes: int = 64 << 10
     most_records: int = 128
     by_query: bool = False
+    tables: str = ""
 
     @classmethod
     def of_run(cls, folder: str, n_retained: str | None, **named: Any) -> Kept:
@@ -59,7 +62,8 @@ class Kept:
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         assert query is not None  # Spark names it in each task of a stream
-        return replace(self, folder=f"{self.folder}/{query}", by_query=False)
+        folder = f"{self.folder}/{query}"
+        return replace(self, folder=folder, by_query=False, tables=f"{folder}/tables")
 
 
 class Task(NamedTuple):

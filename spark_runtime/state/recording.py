@@ -5,6 +5,9 @@ completely what the micro-batch changed, whatever kinds of state the rules have.
 (Malviya, Weisberg, Madden and Stonebraker, "Rethinking main memory OLTP recovery", ICDE 2014, section III).
 The alternative, marking what is changed, costs each kernel and each kind of state a mechanism of its own.
 
+What a static table contains is input, too, but the same for a long time and for all key groups. So a record
+only names the contents, once until they change, and the driver keeps them as long as there are such records.
+
 A record is a sequence of steps. A step is a header (what, number of the program, time, length) and its data,
 which start at a multiple of 8 bytes, as Arrow requires.
 """
@@ -14,10 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -27,7 +31,12 @@ from cep.engine.matching.matcher import Emit, Matcher
 from cep.engine.state.sections import moved
 from cep.program.identity import SharedIdentity, packed_json_in
 from cep.rule_set import RuleSet
+from cep.schema.text_values import event_table_schema
+from spark_runtime.state.snapshots import Tables
 from spark_runtime.wire.parcels import record_bytes, table_of_bytes
+
+if TYPE_CHECKING:
+    from cep.engine.tables.tables import GivenTable
 
 _STEP = struct.Struct("<iiqq")  # what, program, time in microseconds, length of the data
 _ALIGNMENT = 8
@@ -47,6 +56,27 @@ class _What(IntEnum):
 
     ADVANCE_APART = 3
     """The same; what corrections add beyond that time was received apart."""
+
+    CONTENTS = 4
+    """Static tables have these contents from now on."""
+
+
+Contents = Mapping[str, str]
+"""By static table, the name of what it contains."""
+
+TablesOf = Callable[[Contents], Tables]
+"""Returns the tables that have these contents. Raises StateError: they no longer exist (E0713)."""
+
+
+def not_given(rules: RuleSet) -> dict[str, GivenTable]:
+    """Return the static tables of rules without rows, for a chain that gets their contents before events."""
+    joined = (of.table for program in rules.programs for of in program.joins.tables)
+    static = [table for table in joined if table.is_static]
+    if not static:  # then what looks up tables is not loaded
+        return {}
+    from cep.engine.tables.tables import GivenTable
+
+    return {table.name: GivenTable(table, event_table_schema(table).empty_table()) for table in static}
 
 
 @dataclass(frozen=True)
@@ -108,10 +138,27 @@ class Layout:
 
 
 class RecordedChain(Chain):
-    """A chain that records its input. The rules join no static tables."""
+    """A chain that records its input. It is given the contents of static tables before any input.
 
-    def __init__(self, rules: RuleSet, matchers: Sequence[Matcher | Corrector]) -> None:
-        super().__init__(rules, matchers)
+    Parameters
+    ----------
+    tables
+        The mapping in which the matchers look up static tables. The chain changes it.
+    tables_of
+        Returns the contents that records name.
+    """
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        matchers: Sequence[Matcher | Corrector],
+        tables: dict[str, GivenTable],
+        tables_of: TablesOf,
+    ) -> None:
+        super().__init__(rules, matchers, tables=tables)
+        self._tables = tables
+        self._tables_of = tables_of
+        self._contents: Contents = {}  # as the last record that names any
         self._steps: list[bytes] = []
 
     def record(self) -> list[bytes]:
@@ -119,8 +166,23 @@ class RecordedChain(Chain):
         steps, self._steps = self._steps, []
         return steps
 
+    def begin(self) -> None:
+        """Let the next record be the first one after a snapshot."""
+        self._steps.clear()
+        self._contents = {}
+
+    def give(self, contents: Contents, tables: Tables) -> None:
+        """Let static tables have these contents, which are `tables`, for the input to come."""
+        self._tables.update(tables)
+        if contents != self._contents:
+            self._contents = contents
+            self._add(_What.CONTENTS, data=json.dumps(contents).encode())
+
     def repeat(self, record: bytes, layout: Layout | None = None) -> None:
-        """Do what a record says, without the matches. `layout`: of the run that recorded, if it differs."""
+        """Do what a record says, without the matches. `layout`: of the run that recorded, if it differs.
+
+        Raises StateError: it names contents of a static table that no longer exist (E0713).
+        """
         whole = pa.py_buffer(record)
         at = 0
         while at < len(record):
@@ -128,7 +190,11 @@ class RecordedChain(Chain):
             at += _STEP.size
             data = whole.slice(at, length)
             at += length + -length % _ALIGNMENT
+            assert what == _What.CONTENTS or len(self._contents) == len(self._tables)
             match _What(what):
+                case _What.CONTENTS:
+                    self._contents = json.loads(data.to_pybytes())
+                    self._tables.update(self._tables_of(self._contents))
                 case _What.PUSH:
                     super().push(*self._events(data, number, layout))
                 case _What.TAKE_IN:

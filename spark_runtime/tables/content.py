@@ -2,6 +2,7 @@
 
 The driver reads a static table as a whole. In a batch, its rows travel with the operator. In a stream, each
 micro-batch names the content that it uses, so a micro-batch that is repeated after a crash uses the same.
+State in files names contents, too, because reading it repeats micro-batches.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from cep.errors import StateError
 from cep.program.program import Program
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
+from cep.write_errors import writing
 
 if TYPE_CHECKING:
     from cep.engine.tables.tables import GivenTable
@@ -70,7 +73,7 @@ class Content:
         return pa.ipc.open_stream(pa.py_buffer(self.data)).read_all()
 
 
-Told = Mapping[str, tuple[str, str, str]]
+Told = Mapping[str, Sequence[str]]
 """By table: the digest, then the file that contains the content, or the content itself in base 64."""
 
 
@@ -98,7 +101,7 @@ def _parsed(text: str) -> Told:
     return {name: (item[0], item[1], item[2]) for name, item in json.loads(text).items()}
 
 
-def _content(name: str, told: tuple[str, str, str]) -> Content:
+def _content(name: str, told: Sequence[str]) -> Content:
     digest, file, text = told
     if not file:
         return Content(digest, base64.b64decode(text))
@@ -153,13 +156,40 @@ def tables_of(programs: Sequence[Program], given: Mapping[str, Content], told: T
     }
 
 
+def used(programs: Sequence[Program], given: Mapping[str, Content], told: Told) -> dict[str, str]:
+    """Return the digests of what `tables_of` returns, by table."""
+    return {name: told[name][0] if name in told else given[name].digest for name in static_tables(programs)}
+
+
+def tables_in(folder: str, programs: Sequence[Program], digests: Mapping[str, str]) -> dict[str, GivenTable]:
+    """Return static tables whose contents are files in a folder.
+
+    Raises StateError: one is missing or damaged (E0713).
+    """
+    return tables_of(
+        programs, {}, {name: (digest, f"{folder}/{digest}.arrow", "") for name, digest in digests.items()}
+    )
+
+
+def store(folder: str, contents: Iterable[Content]) -> None:
+    """Write contents to a folder, for `tables_in`. Several workers may do so at the same time."""
+    for content in contents:
+        place = Path(folder) / f"{content.digest}.arrow"
+        if not place.exists():
+            with writing(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                unfinished = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
+                unfinished.write_bytes(content.data)
+                unfinished.replace(place)
+
+
 class _KeptTables:
     """The tables of a worker, which serves many tasks but reads and sorts each table only once."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[tuple[Stream, str], GivenTable] = OrderedDict()
 
-    def table(self, table: Stream, content: Content | tuple[str, str, str]) -> GivenTable:
+    def table(self, table: Stream, content: Content | Sequence[str]) -> GivenTable:
         """Return a table with `content`, which may be given as in the task's property."""
         # Imported here, because programs without tables do not need it.
         from cep.engine.tables.tables import GivenTable

@@ -2,7 +2,8 @@
 
 Each call of a key group finds its state warm, cold, or as a lost attempt left it. Records are few before a
 snapshot, or many. The smallest states go in and out of Spark's store. A restart may bring the rules in
-another order.
+another order. A static table changes between calls; its contents are files that are deleted once nothing
+needs them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -19,19 +21,85 @@ import pyarrow as pa
 from cep.engine.chains.chain import Chain
 from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US
 from cep.rule_set import RuleSet
+from spark_runtime.pipeline.checkpoint import KEPT_BATCHES
 from spark_runtime.state.files import StateFiles, WarmGroups
+from spark_runtime.state.pieces import Pieces
 from spark_runtime.state.pointer import Kept, Pointer, Task, is_pointer
 from spark_runtime.state.recording import Layout
-from spark_runtime.state.snapshots import decode_state, encode_state
+from spark_runtime.state.snapshots import Tables, decode_state, encode_state
+from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.tables import content as contents
+from spark_runtime.tables.content import Content, store, tables_in, timed_inputs
+from spark_runtime.tables.static import StaticFile, StaticTables
 from tests.property.cases import try_cases
 from tests.property.differential import stream_table
-from tests.property.strategies.late import Late
+from tests.property.strategies.late import DOUBLES, STATIC, Late
 
 N_GROUPS = 1
 LABEL = 7
 
 Input = tuple[list[tuple[str, list[dict[str, object]]]], int | None]
 """What a call gets: rows of inputs, and the time that is reached."""
+
+
+class StaticCodes:
+    """The static table of a case, in the checkpoint of a pipeline.
+
+    Parameters
+    ----------
+    contents
+        What it contains at some time.
+    """
+
+    def __init__(self, folder: Path, random: Random, tally: Counter[str]) -> None:
+        self.folder = folder
+        self.random = random
+        self.tally = tally
+        self.contents = [_content(random) for _ in range(5)]
+        self.now = self.contents[0]
+        self.start()
+
+    def start(self) -> None:
+        """Start the driver."""
+        written = Pieces(str(self.folder / "state")).batches
+        sources = {STATIC.name: StaticFile(STATIC, "", "csv")}
+        self.driver = StaticTables(sources, LocalFiles(str(self.folder)), str(self.folder), written=written)
+
+    def plan(self, batch: int) -> None:
+        """Plan a micro-batch."""
+        if self.random.random() < 0.3:
+            self.now = self.random.choice(self.contents)
+        if self.random.random() < 0.2:
+            self.start()
+        before = self.n_files
+        self.driver.now[STATIC.name] = self.now
+        store(str(self.folder / "tables"), [self.now])
+        self.driver.keep(batch, self.digests, KEPT_BATCHES)
+        self.tally["contents deleted"] += max(0, before - self.n_files)
+
+    @property
+    def n_files(self) -> int:
+        """How many contents the checkpoint has."""
+        return len(list((self.folder / "tables").glob("*.arrow")))
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The content of the micro-batch."""
+        return {STATIC.name: self.now.digest}
+
+    def tables(self, rules: RuleSet) -> Tables:
+        """Return the table as a task gets it; nothing that was read before is remembered."""
+        contents._KEPT._tables.clear()
+        return tables_in(str(self.folder / "tables"), rules.programs, self.digests)
+
+
+def _content(random: Random) -> Content:
+    rows: list[dict[str, object]] = [
+        {"i": i, "p": random.choice(DOUBLES), "q": random.choice(["low", "high", None])}
+        for i in range(4)
+        if random.random() < 0.8
+    ]
+    return Content.of(stream_table(STATIC, rows))
 
 
 class KeptState:
@@ -41,10 +109,20 @@ class KeptState:
     ----------
     rules
         The same rules in one or more orders, which alternate between runs.
+    codes
+        Their static table, if they have one.
     """
 
-    def __init__(self, rules: Sequence[RuleSet], folder: Path, random: Random, tally: Counter[str]) -> None:
+    def __init__(
+        self,
+        rules: Sequence[RuleSet],
+        codes: StaticCodes,
+        folder: Path,
+        random: Random,
+        tally: Counter[str],
+    ) -> None:
         self.rules = rules
+        self.codes = codes
         self.random = random
         self.tally = tally
         self.value: bytes | None = None
@@ -52,7 +130,7 @@ class KeptState:
         self.batch = 0
         self.drops = random.random() < 0.5
         self.kept = Kept(
-            str(folder),
+            str(folder / "state"),
             "run",
             n_retained=random.randrange(4),
             most_bytes=0,
@@ -64,12 +142,14 @@ class KeptState:
     def _start(self) -> None:
         """Start the process that keeps the state warm, as after a restart, or on another host."""
         self.now = self.random.choice(self.rules)
-        self.files = StateFiles(self.kept, self.now, N_GROUPS)
+        tables_of = partial(tables_in, str(self.codes.folder / "tables"), self.now.programs)
+        self.files = StateFiles(self.kept, self.now, N_GROUPS, tables_of)
         self.warm = WarmGroups(self.files, lambda: self.drops and self.random.random() < 0.3)
 
     def call(self, given: Input) -> list[pa.Table]:
         """Do a call, some attempts of which are lost; return its matches."""
         self.batch += 1
+        self.codes.plan(self.batch)
         while self.random.random() < 0.25:
             self.tally["lost attempts"] += 1
             self._attempt(given)
@@ -81,12 +161,11 @@ class KeptState:
         task = Task(self.batch, LABEL, 0, self.n_calls)
         if self.random.random() < 0.2:
             self._start()
+        tables = self.codes.tables(self.now)
         if self.value is None or not is_pointer(self.value):
             self.tally["inline"] += 1
-            matchers = None if self.value is None else decode_state(self.value, self.now, N_GROUPS)
-            plain = Chain(self.now, matchers)
-            found = play(plain, given)
-            return found, self.files.stored(encode_state(plain.matchers, N_GROUPS), task).value
+            found, snapshot = play_inline(self.now, self.value, tables, given)
+            return found, self.files.stored(snapshot, task).value
         pointer = Pointer.decode(self.value)
         assert Pointer.decode(pointer.encode()) == pointer
         chain, was_warm = self.warm.take(LABEL, pointer)
@@ -94,12 +173,25 @@ class KeptState:
         if not was_warm and pointer.records:
             is_same = pointer.digest == Layout.of(self.now).digest
             self.tally["repeated" if is_same else "repeated in another order"] += 1
+        if chain._contents and tables and chain._contents != self.codes.digests:
+            self.tally["contents changed"] += 1
+        chain.give(self.codes.digests if tables else {}, tables)
         found = play(chain, given)
         value, now, _ = self.files.after(pointer, task, chain)
         if now is not None:
             self.warm.put(LABEL, now, chain)
         self.tally["snapshots"] += now is None or not now.records
         return found, value
+
+
+def play_inline(
+    rules: RuleSet, value: bytes | None, tables: Tables, given: Input
+) -> tuple[list[pa.Table], bytes]:
+    """Give the state in Spark's store what a call gets; return the matches, and the new state."""
+    matchers = None if value is None else decode_state(value, rules, N_GROUPS, tables)
+    chain = Chain(rules, matchers, tables=tables)
+    found = play(chain, given)
+    return found, encode_state(chain.matchers, N_GROUPS)
 
 
 def play(chain: Chain, given: Input) -> list[pa.Table]:
@@ -122,7 +214,7 @@ def inputs_of(case: Late, rules: RuleSet) -> list[Input]:
         arrivals = case.arrivals[at : at + cut.n]
         at += cut.n
         rows_of: list[tuple[str, list[dict[str, object]]]] = []
-        for name, stream in rules.inputs.items():
+        for name, stream in timed_inputs(rules).items():
             rows = [arrival.row for arrival in arrivals if arrival.name == name]
             if rows:
                 newest_us = max(newest_us, *(row[stream.event_time] for row in rows))
@@ -139,9 +231,15 @@ def check(case: Late, folder: Path, random: Random, tally: Counter[str]) -> None
         rules = rules.with_corrections(None)
         backward = replace(case, texts=case.texts[::-1]).rule_set().with_corrections(None)
         orders = [rules, backward]
-    plain, kept = Chain(rules), KeptState(orders, folder, random, tally)
+    codes = StaticCodes(folder, Random(len(case.arrivals)), tally)
+    kept = KeptState(orders, codes, folder, random, tally)
+    plain, value = None if case.is_static else Chain(rules), None
     for given in inputs_of(case, rules):
-        expected, found = play(plain, given), kept.call(given)
+        found = kept.call(given)
+        if plain is None:
+            expected, value = play_inline(rules, value, codes.tables(rules), given)
+        else:
+            expected = play(plain, given)
         assert rows_of(found) == rows_of(expected), given
         tally["matches"] += sum(table.num_rows for table in found)
 
@@ -151,5 +249,10 @@ def rows_of(tables: Sequence[pa.Table]) -> list[str]:
     return sorted(repr(sorted(row.items())) for table in tables for row in table.to_pylist())
 
 
+def _drawn_tables(case: Late, folder: Path, random: Random, tally: Counter[str]) -> None:
+    """Check a case, with `codes` as a static table in half of the cases."""
+    check(replace(case, is_static=random.random() < 0.5), folder, random, tally)
+
+
 if __name__ == "__main__":
-    sys.exit(try_cases("tests.property.kept_state", check))
+    sys.exit(try_cases("tests.property.kept_state", _drawn_tables))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from spark_runtime.tables.content import static_tables
 from tests.property.kept_state import check
 from tests.property.strategies.late import drawn
 
@@ -18,3 +20,13 @@ def test_state_in_files_gives_the_matches_of_state_in_memory(tmp_path: Path) -> 
     for name in ("lost attempts", "inline", "warm", "cold", "repeated", "snapshots", "matches"):
         assert tally[name] > 10, tally
     assert tally["repeated in another order"] > 0, tally
+
+
+def test_state_in_files_repeats_what_static_tables_contained_then(tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+    for number in range(1000, 1040):
+        case = replace(drawn(Random(number)), is_static=True)
+        if static_tables(case.rule_set().programs):
+            check(case, tmp_path / str(number), Random(number), tally)
+    for name in ("warm", "repeated", "snapshots", "matches", "contents changed", "contents deleted"):
+        assert tally[name] > 10, tally

@@ -42,6 +42,14 @@ TABLES = {
 }
 """Tables: one by the key of most rules, one that all keys share."""
 
+STATIC = Stream(
+    "codes",
+    (Field("i", "bigint"), Field("p", "double"), Field("q", "string")),
+    "",
+    table=TableSettings(("i",), TableKind.STATIC),
+)
+"""The latter without event time, for cases that read it as a whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -70,10 +78,12 @@ class Late:
     arrivals: tuple[Arrival, ...]
     cuts: tuple[Cut, ...]
     bound: Corrections
+    is_static: bool = False
 
     @property
     def inputs(self) -> dict[str, Stream]:
-        return {self.stream.name: self.stream, **TABLES}
+        static = {STATIC.name: STATIC} if self.is_static else {}
+        return {self.stream.name: self.stream, **TABLES, **static}
 
     def rule_set(self) -> RuleSet:
         """Return the compiled rules. Raises RuleError or InputError: they are refused."""
