@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cep.commands.options import AS_JSON
+from cep.schema.time_literals import time_for_people
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +113,7 @@ def _runs_of_key(checkpoint: str, key: str) -> Iterator[Row]:
                         "rule": runs.rule.name,
                         **_begin(int(runs.started_us[run]), watermark_us),
                         "waits_for": runs.waits_for(run),
-                        "until": _time(int(runs.until_us[run])),
+                        "until": time_for_people(int(runs.until_us[run])),
                         "holds": runs.values(run),
                     }
 
@@ -175,21 +176,11 @@ def _size(group: StoredGroup) -> Row:
     }
 
 
-def _time(us: int) -> str | None:
-    """Return an event time; None: it is no time of the years 1 to 9999."""
-    try:
-        return (
-            (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
-        )
-    except OverflowError:
-        return None
-
-
 def _begin(us: int, watermark_us: int) -> Row:
     """Return when a run started, and how much event time has passed since then."""
     from cep.output.summary import long_duration
 
-    started, now = _time(us), _time(watermark_us)
+    started, now = time_for_people(us), time_for_people(watermark_us)
     return {"started": started, "age": long_duration(watermark_us - us) if started and now else None}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from cep.counts import Counts, absent_name, largest
 from cep.schema.stream import Stream
+from cep.schema.time_literals import time_for_people
 
 MANY_LATE = 0.05
 """Share of late events from which on the summary says what to do."""
@@ -200,9 +200,7 @@ def _about_late(counts: Counts, streams: Mapping[str, Stream], instead: str) -> 
         yield f"of {_listed(counts.late_keys, ', ', 'keys')}"
     latest_us, place = max(counts.latest.values(), default=(0, ""))
     if place:
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=latest_us)
-        latest = time.isoformat().replace("+00:00", "Z")
-        yield f"the watermark follows the latest event: {latest}, {place}"
+        yield f"the watermark follows the latest event: {time_for_people(latest_us)}, {place}"
     late = [f"`{name}` (now {long_duration(streams[name].lateness_us)})" for name in counts.late_of]
     if counts.uncorrected == counts.late:
         yield "to keep them, raise `max_retained`"

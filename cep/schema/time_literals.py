@@ -76,6 +76,15 @@ def print_timestamp(time_us: int) -> str:
     return (_EPOCH + datetime.timedelta(microseconds=time_us)).replace(tzinfo=None).isoformat(" ")
 
 
+def time_for_people(us: int) -> str | None:
+    """Return a time as ISO 8601, as short as it is exact; None: it is no time of the years 1 to 9999."""
+    try:
+        time = _EPOCH + datetime.timedelta(microseconds=us)
+    except OverflowError:
+        return None
+    return time.isoformat().replace("+00:00", "Z")
+
+
 def parse_duration(text: str) -> int | None:
     """Return the microseconds of a text such as ``10 seconds``, ``10s`` or ``1 hour 30 minutes``.
 

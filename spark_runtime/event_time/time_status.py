@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cep.output.summary import long_duration
+from cep.schema.time_literals import time_for_people
 
 MOST_SHOWN = 5
 """Number of partitions that the summary names, starting with those that lag most."""
@@ -181,13 +181,7 @@ def _about(part: PartitionStatus) -> Iterator[str]:
 
 
 def _time(us: int | None) -> str | None:
-    if us is None:
-        return None
-    try:
-        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
-    except OverflowError:  # the end of time
-        return "complete"
-    return found.isoformat().replace("+00:00", "Z")
+    return None if us is None else time_for_people(us) or "complete"
 
 
 def furthest_behind_first(

@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -237,15 +236,3 @@ def new_folder(path: str) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
-
-
-def time_text(us: int | None) -> str | None:
-    """Return an event time as text; None if it is not known, or the end of time."""
-    if us is None:
-        return None
-    try:
-        return (
-            (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
-        )
-    except OverflowError:
-        return None

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from cep.errors import Source, StateError
 from cep.rulebook import compile_texts
+from cep.schema.time_literals import time_for_people
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.checkpoint import (
     Checkpoint,
@@ -35,7 +36,6 @@ from spark_runtime.pipeline.savepoint import (
     SavedSource,
     new_folder,
     saved_file,
-    time_text,
 )
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.pipeline.stored_state import files_of, stored_values
@@ -146,7 +146,7 @@ def _written(
     manifest = Manifest(
         run=checkpoint.run_id,
         micro_batch=batch,
-        watermark=time_text(reached.watermark_us),
+        watermark=None if reached.watermark_us is None else time_for_people(reached.watermark_us),
         key_groups=checkpoint.n_groups,
         rules={rule.name: rule.fingerprint.hex() for program in rules.programs for rule in program.rules},
         sources={

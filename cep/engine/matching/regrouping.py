@@ -27,6 +27,7 @@ from cep.engine.prepare.columns import whole
 from cep.engine.state.codec import decode, encode
 from cep.engine.state.event_lists import KeptEvents
 from cep.engine.state.strings import StringPool
+from cep.engine.tables.tables import KEY
 from cep.engine.windows.kernels import layout as windows
 from cep.program.fingerprint import joined_meanings
 from cep.program.program import Program
@@ -34,9 +35,6 @@ from cep.program.tables import VERSION_COLUMN, JoinedTable, table_name
 
 GroupsOf = Callable[[pa.Table], npt.NDArray[np.integer]]
 """Takes rows with the columns `Program.key_columns`; returns the group of each row."""
-
-_KEY = "#key"
-"""The column of stored rows of a table that has their key (`cep.engine.tables.tables`)."""
 
 
 class Part(NamedTuple):
@@ -147,7 +145,7 @@ def _tables_by_key(program: Program) -> dict[bytes, JoinedTable]:
 
 def _keys_of_rows(program: Program, table: JoinedTable, rows: pa.Table) -> pa.Table:
     """Return the keys of stored rows of a table, as columns of the rules' key."""
-    keys = whole(rows.column(_KEY))
+    keys = whole(rows.column(KEY))
     types = [program.event_schema.field(name).type for name in table.key_columns]
     columns = [keys] if len(types) == 1 else _split_keys(keys, len(types))
     arrays = [column.cast(kind) for column, kind in zip(columns, types, strict=True)]

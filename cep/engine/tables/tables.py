@@ -35,6 +35,9 @@ from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.stream import Field, Stream
 from cep.schema.table_rows import deleted
 
+KEY = "#key"
+"""The column of stored rows of a table that has their key."""
+
 _MOST_SEEDS = 64
 _NO_CODES = np.zeros(0, np.int32)
 
@@ -239,16 +242,16 @@ class _Kept:
             return None
         places = self.rows.places()
         values = {name: self.rows.values(name, places) for name in self.types}
-        return pa.table({_KEY: self.rows.keys(), **values})
+        return pa.table({KEY: self.rows.keys(), **values})
 
     def restore(self, stored: pa.Table) -> None:
         """Restore what `stored` returned. Raises ValueError: it has other columns."""
-        if sorted(stored.column_names) != sorted([_KEY, *self.types]):
+        if sorted(stored.column_names) != sorted([KEY, *self.types]):
             raise ValueError("other columns")
         values = {name: whole(stored.column(name)) for name in self.types}
         if [column.type for column in values.values()] != [ARROW_TYPES[kind] for kind in self.types.values()]:
             raise ValueError("columns of other types")
-        keys = whole(stored.column(_KEY))
+        keys = whole(stored.column(KEY))
         if keys.null_count or keys.type not in (pa.string(), pa.int64()):
             raise ValueError("no keys")
         self.rows.keep(keys, values)
@@ -285,9 +288,6 @@ class _Due:
     starts: I64
     is_deleted: Mask
     values: Mapping[str, pa.Array]
-
-
-_KEY = "#key"
 
 
 class Tables:
