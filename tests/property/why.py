@@ -92,6 +92,8 @@ def check_refusal(case: Case, answer: Answer, attempt: Attempt, refusal: Refusal
     again = Answer(replayed(case, events), answer.key)
     place = next(place for place, event in enumerate(again.watched.events.to_pylist()) if event["w"] == mark)
     variable = again.watched.rule.variables.index(refusal.variable)
+    if refusal.reason not in OF_CONDITION and place <= steps[-1][1]:
+        return "before the last step"  # at its instant, by the tie breakers
     before = [step for step in steps if step[1] < place] if refusal.reason in OF_CONDITION else steps
     for n in range(len(before), -1, -1):  # an earlier form of the attempt may have refused it
         outcome = after_change(again, before[:n], variable, place)
@@ -168,6 +170,8 @@ def changed_events(
     if refusal.reason is Reason.LATE:
         assert refusal.by_us is not None
         time_us = original["ts"] - refusal.by_us
+    if attempt.until_us is not None and time_us > attempt.until_us:
+        return None  # there is no time between
     added = original | dict(zip(answer.replay.watched.program.key_columns, answer.key, strict=True))
     added |= {"ts": time_us, "w": 1 << 40, "t": 1000}
     return [*case.events, added], 1 << 40
