@@ -14,7 +14,18 @@ from cep.commands.group import ErrorReportingGroup
 
 _MODULES = {
     name: f"cep.commands.{name}"
-    for name in ("check", "completion", "doctor", "explain", "match", "package", "rules", "run", "savepoint")
+    for name in (
+        "check",
+        "completion",
+        "diff",
+        "doctor",
+        "explain",
+        "match",
+        "package",
+        "rules",
+        "run",
+        "savepoint",
+    )
 } | {
     "restore": "cep.commands.savepoint",
     "spool": "cep.commands.spool.verbs",

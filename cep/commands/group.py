@@ -14,6 +14,7 @@ from cep.errors import CepError, RuleError
 
 EXIT_PROBLEMS = 1
 EXIT_PASSED_OVER = 3
+EXIT_STATE_ENDS = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 

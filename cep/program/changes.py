@@ -220,12 +220,24 @@ _WAY_OUT = "restore these rules as they were, or start from a new checkpoint"
 def _kind(program: Program) -> tuple[object, ...]:
     """Return what two programs must have in common for one to take over the state of the other."""
     of_rules = (program.has_window_rules, bool(program.joins.declared), program.has_views)
-    return (program.identity.shared.fingerprint, *of_rules)
+    return (_shared(program), *of_rules)
+
+
+def _shared(program: Program) -> tuple[object, ...]:
+    """Return the key and the order of the events; columns may be declared in another order."""
+    fields = []
+    for stream in program.streams:
+        key = {name for role in program.roles_of(stream).values() for name in role.key}
+        names = {stream.event_time, *stream.tie_break, *key}
+        fields.append(frozenset(field for field in stream.fields if field.name in names))
+    return (program.key, program.roles, program.identity.shared.orders, tuple(fields))
 
 
 def _has_same_meaning(then: _Placed, now: _Placed) -> bool:
-    shared = then.program.identity.shared.fingerprint == now.program.identity.shared.fingerprint
-    return shared and then.identity.fingerprint == now.identity.fingerprint
+    return (
+        _shared(then.program) == _shared(now.program)
+        and then.identity.fingerprint == now.identity.fingerprint
+    )
 
 
 # ---------------------------------------------------------------- whether open runs continue

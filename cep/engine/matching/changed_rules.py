@@ -74,7 +74,7 @@ def changed(
     tables = set(joined_meanings(now).values())
     found = OpenState(
         now,
-        replace(shared, about=of_now.packed, waiting=waiting, kept=kept),
+        replace(shared, fingerprint=of_now.fingerprint, about=of_now.packed, waiting=waiting, kept=kept),
         rules,
         [window for window in state.windows if _is_read(window, now)],
         {meaning: rows for meaning, rows in state.tables.items() if meaning in tables},

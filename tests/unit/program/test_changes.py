@@ -156,6 +156,13 @@ def test_where_the_value_of_a_column_is_in_the_data_may_change() -> None:
     assert found.keeps_all
 
 
+def test_columns_may_be_declared_in_another_order() -> None:
+    stream = dataclasses.replace(STREAM, fields=STREAM.fields[::-1])
+    found = changes(rule_set(RULE, OTHER), rule_set(RULE, OTHER, stream=stream))
+    assert found.verdicts == {"r": "same", "o": "same"}
+    assert found.taken_from == (0,)
+
+
 def test_a_table_that_is_declared_otherwise_is_refused() -> None:
     other = dataclasses.replace(TABLE, table=TableSettings(("k",), TableKind.REPLICATED))
     facts = [refusal.fact for refusal in changes(rule_set(JOINED), rule_set(JOINED, table=other)).refusals]
