@@ -100,7 +100,7 @@ def _rules(path: Path, streams: Path | None) -> RuleSet:
 
 def _stored(checkpoint: str) -> _Stored:
     from cep.commands.state import stored_groups_of
-    from spark_runtime.pipeline.savepoint import time_text
+    from cep.schema.time_literals import time_for_people
 
     rules, reached, groups = stored_groups_of(checkpoint)
     open_runs: Counter[str] = Counter()
@@ -110,7 +110,9 @@ def _stored(checkpoint: str) -> _Stored:
             has_corrections |= part.sections is None
             for section in () if part.sections is None else part.sections.rules:
                 open_runs[section.name] += section.rows.n_rows
-    return _Stored(rules, open_runs, time_text(reached.read_until_us), has_corrections)
+    read_until_us = reached.read_until_us
+    read_until = None if read_until_us is None else time_for_people(read_until_us)
+    return _Stored(rules, open_runs, read_until, has_corrections)
 
 
 def _n_open(change: RuleChange, stored: _Stored | None) -> int | None:
