@@ -222,7 +222,7 @@ class Answer:
         of_end: dict[str, Wait] = {}
         for wait in waits:
             of_end.setdefault(wait.variable, wait)
-        last = [wait for wait in of_end.values() if wait.chain == chain]
+        last = [wait for wait in of_end.values() if wait.chain == chain and not self._may_exclude(wait)]
         nearby = self._elsewhere(last, steps, ending) if steps else ()
         since_us = int(self.watched.time_us[0])
         if steps:
@@ -535,6 +535,12 @@ class Answer:
             if ending.event is not None:
                 until_us = min(until_us, ending.event.time_us - 1)
             yield from self._of_other_key(wait, until_us)
+
+    def _may_exclude(self, wait: Wait) -> bool:
+        """Return whether the pattern may keep out an event of which the condition holds, as UNTIL does."""
+        state = self.automaton.states[int(wait.row[at.STATE])]
+        takes = [take for take in state.takes if take.variable == wait.variable]
+        return bool(state.exclusions) or any(take.exclusions for take in takes)
 
     def _satisfying(self, wait: Wait, first: int, end: int) -> list[int]:
         """Return the events from `first` to before `end` for which the whole condition holds."""

@@ -127,6 +127,9 @@ def after_change(again: Answer, steps: Sequence[tuple[str, int]], variable: int,
         early = again.watched.early_by_us(row, place) > 0
         if chain != -1 and (early or again.watched.guard(row, place)[0] in _GUARDED):
             return "guarded"
+        state = again.automaton.states[int(row[at.STATE])]
+        if any(take.variable == names[variable] and take.exclusions for take in state.takes):
+            return "guarded"
         truths = again.conditions.truths(names[variable], row, np.array([place]))
         if not truths.all():
             return "not by this value alone"
@@ -170,7 +173,10 @@ def changed_events(
     if refusal.reason is Reason.LATE:
         assert refusal.by_us is not None
         time_us = original["ts"] - refusal.by_us
-    if attempt.until_us is not None and time_us > attempt.until_us:
+    ended_by = attempt.ending.event
+    if (attempt.until_us is not None and time_us > attempt.until_us) or (
+        ended_by is not None and refusal.reason is Reason.ORDER and time_us >= ended_by.time_us
+    ):
         return None  # there is no time between
     added = original | dict(zip(answer.replay.watched.program.key_columns, answer.key, strict=True))
     added |= {"ts": time_us, "w": 1 << 40, "t": 1000}
