@@ -122,7 +122,7 @@ def expected(spark: SparkSession, rows: Rows, tmp_path_factory: pytest.TempPathF
 @pytest.fixture
 def _forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(static, "_LOOKS", 2)
-    force_files()
+    force_files(most_records=4)
     yield
     force_nothing()
 
