@@ -41,18 +41,32 @@ def savepoint(checkpoint: str, directory: str) -> None:
     type=click.IntRange(1, MOST_KEY_GROUPS),
     help="The number of key groups; without it, that of the savepoint.",
 )
-def restore(directory: str, checkpoint: str, key_groups: int | None) -> None:
+@click.option(
+    "--pipeline",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The pipeline file with changed rules; without it, the rules are those of the savepoint.",
+)
+def restore(directory: str, checkpoint: str, key_groups: int | None, pipeline: str | None) -> None:
     """Write a new CHECKPOINT folder that continues from the savepoint in the folder DIR.
 
     Then name the folder as `checkpoint` in the pipeline file, and start `cep run`. Nothing is written if the
     savepoint is damaged or the folder is not empty.
+
+    Rules may have changed. Rules that mean the same continue. Others begin after the latest event that was
+    read, and their open runs end. `cep diff` says which.
     """
     from spark_runtime.sessions.local_session import check_pyspark
 
     check_pyspark()
+    from cep.program.changes import Verdict
+    from spark_runtime.pipeline.pipeline_file import load_pipeline
     from spark_runtime.pipeline.restoring import restore as restored
 
-    found = restored(directory, checkpoint, key_groups)
+    made = None if pipeline is None else load_pipeline(pipeline)
+    found = restored(directory, checkpoint, key_groups, made)
+    for change in found.changes.rules:
+        if change.verdict is not Verdict.SAME:
+            click.echo(f"rule {change.rule}: {change.verdict}{''.join(f', {why}' for why in change.reasons)}")
     click.echo(
         f"wrote {checkpoint}: continues after micro-batch {found.manifest.micro_batch:,}, "
         f"{found.n_groups:,} key groups"

@@ -148,8 +148,8 @@ def open_checkpoint(
             "E0701",
             f"the checkpoint `{path}` was written by other rules: "
             f"{differences(before.programs, rules.programs)}",
-            "give the changed rules a checkpoint directory of their own, where matching starts afresh; "
-            f"or go on with the rules as they were, whose texts are in {RULES} there",
+            "restore a savepoint with the changed rules (cep savepoint, cep restore --pipeline), or give "
+            f"them an empty checkpoint directory; the former rules are in {RULES} there",
         )
     if found["sources"] != given:
         if not accepts_source_change:

@@ -12,41 +12,62 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cep.rulebook import compile_texts
+from cep.engine.event_time.watermark import START_OF_TIME_US
+from cep.errors import StateError
+from cep.program.changes import Changes, changes_of
+from cep.rule_set import RuleSet
 from spark_runtime.pipeline.checkpoint import DONE, PIPELINE, Origin, SourceIdentity, new_name, pipeline_json
 from spark_runtime.pipeline.checkpoint import RULES as RULES_OF_CHECKPOINT
+from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.savepoint import RULES, SOURCES, Manifest, Savepoint, new_folder, opened
+from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import FOLDER, add_part
-from spark_runtime.state.snapshots import divided_state
+from spark_runtime.state.snapshots import changed_state, divided_state
 from spark_runtime.wire.key_groups import labels
 from spark_runtime.wire.packer import groups_of
 
 
 class RestoredCheckpoint(NamedTuple):
-    """What was restored: the manifest of the savepoint, and the number of key groups."""
+    """What was restored: the manifest of the savepoint, the number of key groups, what the rules became."""
 
     manifest: Manifest
     n_groups: int
+    changes: Changes
 
 
-def restore(folder: str, path: str, n_groups: int | None = None) -> RestoredCheckpoint:
+def restore(
+    folder: str, path: str, n_groups: int | None = None, pipeline: Pipeline | None = None
+) -> RestoredCheckpoint:
     """Write a checkpoint at `path` that continues from the savepoint in `folder`.
 
-    `n_groups` is the number of key groups; None: that of the savepoint.
+    Parameters
+    ----------
+    n_groups
+        The number of key groups; None: that of the savepoint.
+    pipeline
+        The pipeline with whose rules the checkpoint continues; None: with those of the savepoint.
 
     Raises
     ------
     StateError
-        The savepoint cannot be read (E0714), or the target is not empty (E0716).
+        The savepoint cannot be read (E0714), the target is not empty (E0716), or the state cannot
+        continue under the rules of the pipeline (E0701).
     """
     savepoint = opened(folder)
     manifest = savepoint.manifest
     for name in manifest.files:
         savepoint.data(name)
     n_groups = manifest.key_groups if n_groups is None else n_groups
+    before = savepoint.rule_set()
+    now = before if pipeline is None else pipeline.rules
+    changes = changes_of(before.programs, now.programs)
+    _require_same_inputs(changes)
     with new_folder(path) as place:
-        groups = _restore_groups(savepoint, place / FOLDER, n_groups)
-        (place / RULES_OF_CHECKPOINT).write_bytes(savepoint.data(RULES))
+        groups = _restore_groups(savepoint, before, now, place / FOLDER, n_groups)
+        texts = savepoint.data(RULES)
+        if pipeline is not None:
+            texts = StoredRules.of(pipeline.texts, now).to_json().encode()
+        (place / RULES_OF_CHECKPOINT).write_bytes(texts)
         for name in manifest.files:
             if name.startswith(f"{SOURCES}/"):
                 file = place / "files" / name.removeprefix(f"{SOURCES}/")
@@ -58,7 +79,7 @@ def restore(folder: str, path: str, n_groups: int | None = None) -> RestoredChec
         }
         origin = Origin(manifest.run, manifest.micro_batch, groups)
         (place / PIPELINE).write_text(pipeline_json(sources, new_name(), n_groups, origin))
-    return RestoredCheckpoint(manifest, n_groups)
+    return RestoredCheckpoint(manifest, n_groups, changes)
 
 
 def _progress(manifest: Manifest) -> list[Any]:
@@ -80,23 +101,39 @@ def _progress(manifest: Manifest) -> list[Any]:
     ]
 
 
-def _restore_groups(savepoint: Savepoint, folder: Path, n_groups: int) -> frozenset[int]:
+def _require_same_inputs(changes: Changes) -> None:
+    """Raise StateError unless the rules read what they read before: nobody knows the position of others."""
+    for changed in changes.inputs:
+        raise StateError(
+            "E0701",
+            f"the savepoint cannot go on with these rules: input `{changed.name}` is {changed.verdict}",
+            "restore without these rules, and run them in a pipeline of their own",
+        )
+
+
+def _restore_groups(
+    savepoint: Savepoint, before: RuleSet, now: RuleSet, folder: Path, n_groups: int
+) -> frozenset[int]:
     """Write the state of key groups; return the labels of those that have any."""
-    if n_groups == savepoint.manifest.key_groups:
-        found = set()
-        for label, data in savepoint.groups():
+    n_then = savepoint.manifest.key_groups
+    states = dict(savepoint.groups())
+    labels_then = labels(n_then, n_then)
+    if now is not before:
+        read_until_us = savepoint.reached.read_until_us
+        begins_us = START_OF_TIME_US if read_until_us is None else read_until_us
+        states = {
+            label: changed_state(states.get(label), before, now, n_then, begins_us) for label in labels_then
+        }
+    if n_groups == n_then:
+        for label, data in states.items():
             add_part(folder, label, data)
-            found.add(label)
-        return frozenset(found)
-    stored = savepoint.rules()
-    rules = compile_texts(stored.texts, stored.streams).rule_set
-    now = labels(n_groups, n_groups)
+        return frozenset(states)
+    labels_now = labels(n_groups, n_groups)
     is_first = True
-    for _, data in savepoint.groups():
-        for label, part in zip(
-            now, divided_state(data, rules, groups_of(rules, n_groups), n_groups), strict=True
-        ):
+    for data in states.values():
+        parts = divided_state(data, now, groups_of(now, n_groups), n_groups)
+        for label, part in zip(labels_now, parts, strict=True):
             if is_first or not part.is_empty:  # what all keys share is needed once in each group
                 add_part(folder, label, part.data)
         is_first = False
-    return frozenset() if is_first else frozenset(now)
+    return frozenset() if is_first else frozenset(labels_now)

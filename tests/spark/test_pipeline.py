@@ -316,8 +316,8 @@ def test_of_three_rules_the_changed_one_is_named_on_an_old_checkpoint(
     assert str(caught.value) == (
         f"error[E0701]: the checkpoint `{tmp_path}/out/checkpoint` was written by other rules: "
         "rule `rise` has changed: its window or limits\n"
-        "help: give the changed rules a checkpoint directory of their own, where matching starts afresh; "
-        "or go on with the rules as they were, whose texts are in rules.json there"
+        "help: restore a savepoint with the changed rules (cep savepoint, cep restore --pipeline), or give "
+        "them an empty checkpoint directory; the former rules are in rules.json there"
     )
     (tmp_path / "readings.cep").write_text(three)
     quiet_run(file)

@@ -26,6 +26,7 @@ from spark_runtime.pipeline.savepoint import opened
 from spark_runtime.pipeline.saving import save
 from tests.spark import stored_savepoint
 from tests.spark.events import EVENTS_RULE, ROOM_RULE, RULES
+from tests.spark.stored_savepoint import CARDS
 from tests.spark.test_pipeline import FINISH, keyed_events, read, write_json, write_pipeline
 
 N_FILES, SAVED_IN = 4, 2
@@ -141,3 +142,43 @@ def test_the_stored_savepoint_goes_on(spark: SparkSession, tmp_path: Path) -> No
     local = match_file(tmp_path / "rules.cep", folders)
     assert sorted(found) == sorted(local.matches.column("match_id").to_pylist())
     assert len(found) > 10
+
+
+LARGE = """
+RULE large FROM payments PARTITION BY card PATTERN a DEFINE a AS amount > 0 MEASURES a.amount AS amount
+"""
+
+
+def test_a_savepoint_continues_with_rules_that_have_changed(spark: SparkSession, tmp_path: Path) -> None:
+    """A rule with other measures finds what began before; a new one, and a changed one, begin after it."""
+    pipeline = stored_savepoint.write(tmp_path, both=True)
+    rules = tmp_path / "rules.cep"
+    text = rules.read_text().replace("large.amount AS amount ALL", "large.amount + 1 AS more ALL")
+    rules.write_text(text.replace("seen >= 3", "seen >= 2") + LARGE)
+    given = [
+        "restore",
+        str(stored_savepoint.STORED),
+        str(tmp_path / "checkpoint"),
+        "--pipeline",
+        str(pipeline),
+    ]
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == 0, result.output
+    told = [line.split(",")[0] for line in result.output.splitlines()]
+    assert told[:3] == ["rule testing: measures", "rule often: changed", "rule large: new"], result.output
+    run(pipeline)
+
+    def by_rule(rows: list[dict[str, Any]], rule: str) -> list[tuple[Any, ...]]:
+        kept = [row for row in rows if row["rule"] == rule]
+        return sorted((row["match_id"], row.get("more"), row.get("amount")) for row in kept)
+
+    found = read(tmp_path / "matches", "json")
+    local = match_file(rules, {name: tmp_path / name for name in ("payments", "cards")}).matches.to_pylist()
+    for rule in ("testing", "hourly"):
+        assert by_rule(found, rule) == by_rule(local, rule)
+        assert by_rule(found, rule)
+    later = [row for row in local if row["match_start"].minute >= 5]
+    assert by_rule(found, "large") == by_rule(later, "large")
+    assert len(by_rule(later, "large")) == len(CARDS)
+    often = [row["match_start"] for row in found if row["rule"] == "often"]
+    assert all(start >= "2026-11-01T12:05" for start in often)

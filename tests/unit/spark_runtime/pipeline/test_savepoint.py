@@ -16,6 +16,7 @@ from cep.commands.cli import main
 from cep.errors import StateError
 from cep.rulebook import compile_texts
 from spark_runtime.pipeline.checkpoint import Checkpoint, SourceIdentity, last_done, open_checkpoint
+from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.portable import portable, with_paths, without_paths
 from spark_runtime.pipeline.restoring import restore
 from spark_runtime.pipeline.savepoint import Manifest, opened
@@ -24,7 +25,7 @@ from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import Restored
 from spark_runtime.state.snapshots import decode_state
 from spark_runtime.storage.checkpoint_files import LocalFiles
-from tests.spark.stored_savepoint import CARDS, STORED
+from tests.spark.stored_savepoint import CARDS, STORED, write
 
 N_OPEN = 6
 """Open runs in the stored savepoint; events of the other cards wait."""
@@ -163,6 +164,53 @@ def test_other_rules_are_refused_as_after_a_restart(tmp_path: Path) -> None:
     sources = {name: SourceIdentity("json", "/in") for name in ("payments", "cards")}
     with pytest.raises(StateError, match=r"E0701.*rule `testing` has changed"):
         open_checkpoint(LocalFiles(path), path, StoredRules.of(texts, rules), sources, 2)
+
+
+def pipeline_with(folder: Path, old: str, new: str) -> Path:
+    """Write the pipeline of the stored savepoint with changed rules."""
+    file = write(folder, both=True)
+    rules = folder / "rules.cep"
+    assert old in rules.read_text()
+    rules.write_text(rules.read_text().replace(old, new))
+    return file
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+def test_open_runs_continue_with_changed_measures_and_end_with_another_window(
+    tmp_path: Path, n_groups: int
+) -> None:
+    for name, old, new, n_open in (
+        ("measures", "large.amount AS amount ALL", "large.amount + 1 AS more ALL", N_OPEN),
+        ("changed", "WITHIN 1 HOUR", "WITHIN 2 HOURS", 0),
+    ):
+        file = pipeline_with(tmp_path / name, old, new)
+        path = tmp_path / name / "checkpoint"
+        given = ["restore", str(STORED), str(path), "--pipeline", str(file), "--key-groups", str(n_groups)]
+        result = CliRunner().invoke(main, given)
+        assert result.exit_code == 0, result.output
+        assert f"rule testing: {name}" in result.output
+        rules = load_pipeline(file).rules
+        groups = frozenset(int(part.name) for part in (path / "restored").iterdir())
+        assert len(groups) == n_groups
+        restored = Restored(f"{path}/restored", groups)
+        states = [decode_state(part, rules, n_groups) for of in groups for part in restored.parts(of)]
+        assert sum(matcher.n_open_runs for state in states for matcher in state) == n_open
+
+
+def test_rules_with_which_the_state_cannot_continue_are_refused_and_nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    other = pipeline_with(tmp_path / "types", "amount > 100", "amount > 101")
+    streams = tmp_path / "types/streams.yaml"
+    streams.write_text(streams.read_text().replace("amount: double", "amount: bigint"))
+    gone = pipeline_with(tmp_path / "gone", ", MAX(cards.most) AS most", "")
+    rules = tmp_path / "gone/rules.cep"
+    rules.write_text(rules.read_text().replace("JOIN cards ON card PARTITION", "PARTITION"))
+    gone.write_text(gone.read_text().replace("  - {table: cards, format: json, path: cards}\n", ""))
+    for file, why in ((other, "`amount`"), (gone, "input `cards` is gone")):
+        with pytest.raises(StateError, match=rf"E0701.*{why}"):
+            restore(str(STORED), str(tmp_path / "checkpoint"), pipeline=load_pipeline(file))
+    assert not (tmp_path / "checkpoint").exists()
 
 
 @pytest.mark.parametrize(
