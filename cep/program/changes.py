@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from cep.expression import column_names
-from cep.program.fingerprint import joined_meanings, windows_together
+from cep.program.fingerprint import joined_meanings
 from cep.program.identity import PARTS, RuleIdentity, rule_differences, shared_differences
 from cep.program.match_stream import inputs_of
 from cep.program.opcodes import Code
@@ -186,6 +186,12 @@ class _Judged:
 
     def _verdict(self, then: _Placed, now: _Placed) -> tuple[Verdict, tuple[str, ...]]:
         """Return the verdict about a rule whose program takes over the state of its program."""
+        shared = [
+            of for of in _windows_together(now.program, now.rule) if of not in then.program.windows_together
+        ]
+        if shared:
+            told = tuple(rule_differences(then.identity, now.identity))
+            return Verdict.CHANGED, told or ("the windows that it shares with other rules",)
         if then.identity.fingerprint == now.identity.fingerprint:
             words = [
                 f"its {name}"
@@ -212,6 +218,14 @@ class _Judged:
                 if joined.table.name in read and not joined.table.is_static:
                     fact = f"{names} would begin without the rows of table `{joined.table.name}` so far"
                     yield Refusal(fact, _WAY_OUT)
+
+
+def _windows_together(program: Program, rule: RuleProgram) -> set[tuple[bytes, frozenset[bytes]]]:
+    """Return the windowed columns that share their state with those of a rule with a pattern."""
+    if program.has_window_rules:
+        return set()
+    read = program.windows_read[program.rules.index(rule)]
+    return {of for of in program.windows_together if of[1] & read}
 
 
 _WAY_OUT = "restore these rules as they were, or start from a new checkpoint"
@@ -330,7 +344,7 @@ def _other_context(before: Program, now: Program) -> str:
         return "the state does not have the rows of the views"
     if now.has_silent_windows and fingerprints[0] != fingerprints[1]:
         return "the state does not have the windows without events"
-    if not windows_together(now) <= windows_together(before):
+    if now.has_window_rules and not now.windows_together <= before.windows_together:
         return "the state does not have the windowed values"
     return ""
 

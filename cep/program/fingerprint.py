@@ -134,6 +134,15 @@ def windows_together(program: Program) -> frozenset[tuple[bytes, frozenset[bytes
     return frozenset((meaning, frozenset(columns)) for (meaning, _), columns in groups.items())
 
 
+def windows_read(program: Program) -> tuple[frozenset[bytes], ...]:
+    """Return for each rule the windowed columns that it reads, by `window_meanings`."""
+    found = program.window_meanings
+    if not found:
+        return (frozenset(),) * len(program.rules)
+    read = [_RuleIdentifier(program, rule).columns_read() for rule in program.rules]
+    return tuple(frozenset(found[name] for name in names & found.keys()) for names in read)
+
+
 def identity_of(program: Program) -> ProgramIdentity:
     """Return the meaning of the stored state of `program`."""
     digests = _Expressions(program, ())
@@ -334,7 +343,7 @@ class _RuleIdentifier:
 
     def _fields_read(self) -> list[tuple[Stream, Field]]:
         """Return the declared columns that the rule reads."""
-        names = self._columns_read()
+        names = self.columns_read()
         found = {
             name: source for name in sorted(names) if (source := self.program.source_of(name)) is not None
         }
@@ -342,7 +351,7 @@ class _RuleIdentifier:
 
     def tables_read(self) -> tuple[TableIdentity, ...]:
         """Return how the tables that the rule joins are declared."""
-        names = self._columns_read()
+        names = self.columns_read()
         windowed = self.rule.windowed
         read: dict[int, dict[str, None]] = {
             number: {} for number in range(len(self.program.joins.tables)) if self.rule.is_view
@@ -357,7 +366,7 @@ class _RuleIdentifier:
             for number, columns in sorted(read.items())
         )
 
-    def _columns_read(self) -> set[str]:
+    def columns_read(self) -> set[str]:
         """Return the columns that the rule reads, and those from which they are computed."""
         tables, program = self.rule.tables, self.program
         names = {program.columns[update.column] for update in self.updates if update.column >= 0}

@@ -26,7 +26,13 @@ from cep.expression import (
     rebuild,
     walk,
 )
-from cep.program.fingerprint import identity_of, window_meanings, window_rule_meanings
+from cep.program.fingerprint import (
+    identity_of,
+    window_meanings,
+    window_rule_meanings,
+    windows_read,
+    windows_together,
+)
 from cep.program.opcodes import OverflowCode, SelectionCode, SkipCode
 from cep.program.records import RuleTables
 from cep.program.tables import NO_JOINS, VERSION_COLUMN, Joins
@@ -432,6 +438,16 @@ class Program:
     def window_meanings(self) -> dict[str, bytes]:
         """The meaning of each windowed column, in 16 bytes: names of columns change when rules are added."""
         return window_meanings(self)
+
+    @cached_property
+    def windows_together(self) -> frozenset[tuple[bytes, frozenset[bytes]]]:
+        """The windowed columns that may share their state (`cep.program.fingerprint.windows_together`)."""
+        return windows_together(self)
+
+    @cached_property
+    def windows_read(self) -> tuple[frozenset[bytes], ...]:
+        """Of each rule the meaning of the windowed columns that it reads."""
+        return windows_read(self)
 
     @cached_property
     def window_rule_meanings(self) -> tuple[bytes, ...]:

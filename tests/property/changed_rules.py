@@ -26,7 +26,7 @@ from cep.program.changes import KEPT, changes_of
 from cep.rule_set import RuleSet
 from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
 from tests.property.differential import Row, advanced, in_order, reachable_us, rows_of, stream_table
-from tests.property.strategies.cases import Case, cases
+from tests.property.strategies.cases import Case, cases, cases_of_values
 from tests.property.strategies.expressions import values
 from tests.property.strategies.patterns import taken_variables
 from tests.property.strategies.rules import rules, windows
@@ -56,7 +56,8 @@ class TwoSets:
 @st.composite
 def changed_sets(draw: st.DrawFn, *, has_window_rules: bool = True) -> Changed:
     """Draw a case in which rules change."""
-    case = draw(cases(max_rules=3, max_size=3, has_window_rules=has_window_rules))
+    of_values = draw(st.integers(0, 3)) == 0
+    case = draw(cases_of_values() if of_values else cases(3, max_size=3, has_window_rules=has_window_rules))
     now = list(case.rules)
     before = [other for rule in now if (other := draw(_changed(rule))) is not None]
     if not before or draw(st.booleans()):
@@ -140,6 +141,7 @@ def _both(case: Changed, sets: TwoSets) -> tuple[list[Row], list[Row]]:
         if source is not None and program.windows:  # windows that others have contain the past
             for state in begun._rules:
                 state.begins_us = START_OF_TIME_US if state.rule.name in kept else begins_us
+            _begin_windows(begun, kept, begins_us)
             whole, _ = _stepped(case.case, [begun], 0, change)
             anew = _finished(case, whole, change)
         else:
@@ -151,6 +153,20 @@ def _both(case: Changed, sets: TwoSets) -> tuple[list[Row], list[Row]]:
         TALLY[verdict] += 1
         TALLY[f"matches of {verdict}"] += sum(row[0] == name for row in expected)
     return in_order(expected), in_order(found)
+
+
+def _begin_windows(matcher: Matcher, kept: set[str], begins_us: int) -> None:
+    """Let the windows that no rule in `kept` reads begin after `begins_us`."""
+    program = matcher.program
+    read = {
+        of
+        for rule, columns in zip(program.rules, program.windows_read, strict=True)
+        for of in columns
+        if rule.name in kept
+    }
+    for ring in () if matcher._context is None else matcher._context.windows._rings:
+        if not read & {program.window_meanings[column.name] for column in ring.columns}:
+            ring.begins_us = begins_us
 
 
 def _stepped(

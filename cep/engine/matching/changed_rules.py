@@ -16,14 +16,14 @@ import numpy as np
 from cep.arrays import I64
 from cep.engine.kernels import layout as at
 from cep.engine.matching.matcher import Matcher
-from cep.engine.matching.open_state import OpenRule, OpenState, OpenWindow
+from cep.engine.matching.open_state import OpenRule, OpenState, OpenWindow, parts_of
 from cep.engine.state.codec import decode, encode
 from cep.engine.state.packing import nothing, packed
 from cep.engine.state.runs import n_registers, no_runs, row_width
 from cep.engine.state.sections import N_COUNTERS, RuleSection, StateSections, moved, with_names
 from cep.engine.state.suppression import never_suppressed
 from cep.program.changes import KEPT, Verdict, registers_then
-from cep.program.fingerprint import joined_meanings, windows_together
+from cep.program.fingerprint import joined_meanings
 from cep.program.identity import FINGERPRINT_BYTES, RuleIdentity
 from cep.program.program import TIME_COLUMN, Program, RuleProgram
 
@@ -65,9 +65,10 @@ def changed(
         for rule, identity in zip(state.rules, before.identity.rules, strict=True)
     }
     n_slots = 0 if shared.keys is None else shared.keys.num_rows
+    kept_rules = {name for name in old if verdicts[name] in KEPT}
     rules = [
         _going_on(*old[rule.name], rule, identity)
-        if rule.name in old and verdicts[rule.name] in KEPT
+        if rule.name in kept_rules
         else _beginning(rule, identity, n_slots, begins_us)
         for rule, identity in zip(now.rules, now.identity.rules, strict=True)
     ]
@@ -76,24 +77,42 @@ def changed(
         now,
         replace(shared, fingerprint=of_now.fingerprint, about=of_now.packed, waiting=waiting, kept=kept),
         rules,
-        [window for window in state.windows if _is_read(window, now)],
+        _windows(state, now, kept_rules, n_slots, begins_us),
         {meaning: rows for meaning, rows in state.tables.items() if meaning in tables},
     )
     found.drop_unreached()
     return encode(found.stored([rule.section.counters for rule in rules]), now.fingerprint)
 
 
-def _is_read(window: OpenWindow, program: Program) -> bool:
-    """Return whether the program has the columns, or the windows, whose state this is."""
-    meaning, columns = b"", window.meaning
-    if program.has_window_rules:
-        meaning, columns = columns[:FINGERPRINT_BYTES], columns[FINGERPRINT_BYTES:]
-        if meaning in joined_meanings(program).values():
-            return True
-    parts = {
-        columns[place : place + FINGERPRINT_BYTES] for place in range(0, len(columns), FINGERPRINT_BYTES)
-    }
-    return any(of == meaning and parts <= together for of, together in windows_together(program))
+def _windows(
+    state: OpenState, now: Program, kept: set[str], n_slots: int, begins_us: int
+) -> list[OpenWindow]:
+    """Return the state of the windows of `now`. Those that no rule in `kept` reads begin."""
+    if now.has_window_rules:
+        return [window for window in state.windows if _is_of_window_rules(window, now)]
+    if not now.windows:
+        return []
+    from cep.engine.windows.windows import Windows  # it loads kernels that other programs do not use
+
+    of_kept = [of for rule, of in zip(now.rules, now.windows_read, strict=True) if rule.name in kept]
+    read = frozenset[bytes]().union(*of_kept)
+    stored = {window.meaning: window for window in state.windows if read & parts_of(window.meaning)}
+    windows = Windows(now.windows)
+    windows.set_slots(n_slots)
+    found = []
+    for ring in windows.stored():
+        meaning = b"".join(sorted(now.window_meanings[name] for name in ring.columns))
+        begins = OpenWindow(meaning, ring.keys.matrix(), ring.entries.matrix(), np.array([[begins_us]]))
+        found.append(stored.get(meaning, begins))
+    return found
+
+
+def _is_of_window_rules(window: OpenWindow, program: Program) -> bool:
+    """Return whether a program of window rules has the columns, or the windows, whose state this is."""
+    meaning, columns = window.meaning[:FINGERPRINT_BYTES], parts_of(window.meaning[FINGERPRINT_BYTES:])
+    if meaning in joined_meanings(program).values():
+        return True
+    return any(of == meaning and columns <= together for of, together in program.windows_together)
 
 
 def _beginning(rule: RuleProgram, identity: RuleIdentity, n_slots: int, begins_us: int) -> OpenRule:

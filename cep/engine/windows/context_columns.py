@@ -112,7 +112,8 @@ class Context:
         meanings = self.program.window_meanings
         return tuple(
             WindowSection(
-                b"".join(sorted(meanings[name] for name in ring.columns)), (ring.keys, ring.entries)
+                b"".join(sorted(meanings[name] for name in ring.columns)),
+                tuple(part for part in (ring.keys, ring.entries, ring.begins) if part is not None),
             )
             for ring in self.windows.stored()
         )

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from cep.arrays import I64, U8, Mask
+from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.kernels.columns.order import gather
 from cep.engine.order.ordering import is_sorted
 from cep.engine.prepare.columns import lent
@@ -207,6 +208,7 @@ class StoredRing:
     columns: tuple[str, ...]
     keys: Packed  # (slots, 2) the number of entries, the mark
     entries: Packed  # (entries, 2) key by key
+    begins: Packed | None = None  # (1, 1) the time after which the window sees events; None: it sees all
 
 
 class WindowRing:
@@ -268,6 +270,7 @@ class WindowRing:
         self.spec[at.SUMMED] = max(_SUMMED.get(kind, at.NO_VALUES) for kind in self.kinds)
         self.spec[at.WITH_NULL] = Family.PLACES in families
         self._first_mark = 0 if self.window.frame is Frame.EVENTS else at.NEVER
+        self.begins_us = START_OF_TIME_US  # it sees later events; the watermark has not reached it
         self._bound = self._trimmed = at.NEVER
         self._keys = self._room_of_keys = np.zeros((0, at.KEY_WIDTH), np.int64)
         self._entries = np.zeros((0, 2), np.int64)
@@ -287,7 +290,7 @@ class WindowRing:
         is_alone
             Nothing was kept, and nothing is. Then there are only slots for the keys of a block.
         """
-        reads = self._reads(table)
+        reads = self._reads(table, batch)
         if self.window.frame is Frame.TUMBLING and not self._is_given:
             batch = batch._replace(begins_us=window_begins(self.window, batch.time_us))
         batch = in_panes(self.window, batch)
@@ -336,7 +339,7 @@ class WindowRing:
         self._compute_block(batch, reads, room, first, behind, out, known)
         return behind
 
-    def _reads(self, table: OrderedTable) -> Reads:
+    def _reads(self, table: OrderedTable, batch: KeyedBatch | None = None) -> Reads:
         one = self.columns[0]
         none = np.zeros(0, np.uint8)
         values, known = np.zeros(0, np.int64), none
@@ -350,6 +353,9 @@ class WindowRing:
             counting = table.bits(one.counts)
             if len(within):
                 counting = counting & within
+        if batch is not None and self.begins_us > START_OF_TIME_US:
+            seen = (batch.time_us > self.begins_us).view(np.uint8)
+            within, counting = (of & seen if len(of) else seen for of in (within, counting))
         counts_all = self.window.frame in (Frame.EVENTS, Frame.SESSION)
         return Reads(values, within if counts_all else none, counting, known)
 
@@ -496,6 +502,8 @@ class WindowRing:
 
     def expire(self, watermark_us: int) -> None:
         """Release what no event after the watermark can see. Entries are removed only now and then."""
+        if self.begins_us <= watermark_us:
+            self.begins_us = START_OF_TIME_US
         self._bound = max(self._bound, self.bound(watermark_us))
         if self._bound - self._trimmed > self.window.length // _TRIMS:
             self._trim()
@@ -536,7 +544,8 @@ class WindowRing:
             holds, self._keys[:, at.MARK], self._keys[holds, at.MARK].min(initial=at.NEVER * -1)
         )
         names = tuple(column.name for column in self.columns)
-        return StoredRing(names, packed(keys), packed(self._entries, order))
+        begins = None if self.begins_us == START_OF_TIME_US else packed(np.array([[self.begins_us]]))
+        return StoredRing(names, packed(keys), packed(self._entries, order), begins)
 
     def restore(self, stored: StoredRing, n_slots: int) -> None:
         """Restore what was stored. Raises ValueError: this window cannot have stored it."""
@@ -549,6 +558,8 @@ class WindowRing:
         entries = stored.entries.matrix()
         if not self._are_ours(lengths, entries):
             raise ValueError("what a window holds are no sums")
+        if stored.begins is not None:
+            self.begins_us = int(stored.begins.matrix()[0, 0])
         self._set_keys(np.zeros((n_slots, self._keys.shape[1]), np.int64))
         self._keys[:, at.LENGTH] = self._keys[:, at.CAPACITY] = lengths
         self._keys[:, at.START] = np.cumsum(lengths) - lengths

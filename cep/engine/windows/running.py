@@ -48,7 +48,7 @@ class SlidingRing(WindowRing):
         """Return the columns by row of the table, and add the events to the state."""
         if is_alone:
             return super().compute(batch, table, room, is_alone=True)
-        reads = self._reads(table)
+        reads = self._reads(table, batch)
         shape = len(self.columns), len(batch.time_us)
         out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
         progress = np.zeros(2, np.int64)
@@ -105,7 +105,7 @@ class PaneRing(WindowRing):
         if is_alone:
             self.set_slots(len(batch.slots))
             batch = batch._replace(slots=np.arange(len(batch.slots)))
-        reads = self._reads(table)
+        reads = self._reads(table, batch)
         batch = in_panes(self.window, batch)
         shape = len(self.columns), len(batch.time_us)
         out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)

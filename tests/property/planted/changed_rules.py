@@ -21,4 +21,10 @@ FAULTS = (
         right="if self.begins_us > START_OF_TIME_US:",
         wrong="if False:",
     ),
+    _fault(
+        "windows contain the events from before they began",
+        file="cep/engine/windows/rings.py",
+        right="if batch is not None and self.begins_us > START_OF_TIME_US:",
+        wrong="if False:",
+    ),
 )

@@ -83,6 +83,34 @@ def test_when_a_rule_begins_is_stored_until_the_watermark_has_passed_it() -> Non
     assert len(matcher.snapshot()) == len(always.snapshot())
 
 
+COUNTS = """RULE counts FROM events PARTITION BY k PATTERN a
+LET seen = COUNT(*) FILTER (WHERE letter = 'a') OVER LAST 1 HOUR
+DEFINE a AS letter = 'a' MEASURES a.seen AS seen"""
+
+
+def test_windowed_values_of_a_new_rule_contain_the_events_that_it_sees() -> None:
+    before, now = rule_set(XY), rule_set(XY, COUNTS)
+    matcher = matcher_of(before, ("k", 3, "a"), ("k", 6, "x"), time=2)
+    matcher = changed(matcher, before, now, 6 * SECOND)
+    matcher.push(prepared(matcher.program, ("k", 5, "a"), ("k", 7, "a")))
+    matcher.advance(5 * SECOND)
+    matcher = Matcher.restore(matcher.program, matcher.snapshot())
+    matcher.push(prepared(matcher.program, ("k", 8, "a")))
+    assert matcher.finish().column("seen").to_pylist() == [1, 2]
+
+
+def test_windowed_values_that_a_rule_continues_with_contain_the_past() -> None:
+    more = COUNTS.replace("RULE counts", "RULE more")
+    before, now = rule_set(COUNTS), rule_set(COUNTS, more)
+    matcher = matcher_of(before, ("k", 1, "a"), ("k", 3, "a"), time=2)
+    matcher = changed(matcher, before, now, 3 * SECOND)
+    matcher.push(prepared(matcher.program, ("k", 4, "a")))
+    found = matcher.finish()
+    assert list(zip(found["rule"].to_pylist(), found["seen"].to_pylist(), strict=True)) == [
+        ("counts", 2), ("counts", 3), ("more", 3),
+    ]  # fmt: skip
+
+
 def test_state_that_moves_to_other_key_groups_keeps_when_its_rules_begin() -> None:
     before, now = rule_set(XY), rule_set(XY, ABSENT)
     matcher = changed(matcher_of(before, ("k", 1, "x"), ("l", 6, "x"), time=2), before, now)

@@ -185,12 +185,23 @@ def test_a_rule_that_joins_a_table_that_others_read_cannot_begin_without_its_row
     assert refusal.fact == "`j` would begin without the rows of table `names` so far"
 
 
-def test_windowed_values_are_dropped_with_their_rule_but_not_added() -> None:
+def test_windowed_values_come_and_go_with_their_rules() -> None:
     assert changes(rule_set(WINDOWED, OTHER), rule_set(OTHER)).verdicts == {"o": "same", "w": "gone"}
-    (refusal,) = changes(rule_set(OTHER), rule_set(WINDOWED, OTHER)).refusals
-    assert refusal.fact == "the state does not have the windowed values of the rules `w`, `o`"
+    added = changes(rule_set(OTHER), rule_set(WINDOWED, OTHER))
+    assert (added.verdicts, added.refusals) == ({"w": "new", "o": "same"}, ())
     alone = changes(rule_set(WINDOWED), rule_set(WINDOWED, OTHER))
     assert (alone.verdicts, alone.refusals) == ({"w": "same", "o": "new"}, ())
+    longer = changes(rule_set(WINDOWED, OTHER), rule_set(WINDOWED.replace("LAST 1", "LAST 2"), OTHER))
+    assert (longer.verdicts, longer.refusals) == ({"w": "changed", "o": "same"}, ())
+
+
+def test_a_rule_begins_again_if_its_windows_then_hold_what_another_rule_needs() -> None:
+    other = WINDOWED.replace("RULE w", "RULE v").replace("AVG(x)", "MAX(x)")
+    found = changes(rule_set(WINDOWED, OTHER), rule_set(WINDOWED, other, OTHER))
+    assert found.rules[0] == RuleChange(
+        "w", Verdict.CHANGED, ("the windows that it shares with other rules",)
+    )
+    assert found.verdicts == {"w": "changed", "v": "new", "o": "same"}
 
 
 def test_having_is_evaluated_at_the_end_of_a_window() -> None:
