@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from cep.compiler.compile import compile_sources
+from cep.engine.chains.chain import Chain
 from cep.engine.matching.changed_rules import read_until_us
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.regrouping import divided, joined
@@ -13,7 +16,7 @@ from cep.engine.state.codec import decode
 from cep.errors import Source, StateError
 from cep.rule_set import Corrections, RuleSet
 from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
-from tests.unit.engine.events import SECOND, STREAM, prepared, spans
+from tests.unit.engine.events import SECOND, STREAM, events, prepared, spans
 
 LETTERS = {letter: f"{letter} AS letter = '{letter}'" for letter in "abcdxy"}
 
@@ -171,3 +174,33 @@ def test_state_that_cannot_go_on_is_refused_with_the_way_out() -> None:
     with pytest.raises(StateError, match=r"E0701.*with corrections") as error:
         changed_state(data, before, now.with_corrections(Corrections(SECOND)), 4, 0)
     assert error.value.help == "restore these rules as they were, or start from a new checkpoint"
+
+
+OVER = (
+    "RULE over FROM MATCHES OF xy PARTITION BY k PATTERN p -> q WITHIN 1 MINUTE DEFINE p AS first IS NOT NULL"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ((XY,), (XY, OVER), [(5, 8)]),  # the match that ended before the rule began is not seen
+        ((XY, OVER), (ABSENT, XY, OVER), [(2, 5)]),  # the first match was taken before
+        ((XY, OVER), (XY.replace("MATCH ALL ", ""), OVER), [(5, 8)]),  # what it reads has changed
+    ],
+)
+def test_rules_over_rules_continue_with_the_rules_that_they_read(
+    before: tuple[str, ...], now: tuple[str, ...], expected: list[tuple[float, float]]
+) -> None:
+    then, later = rule_set(*before), rule_set(*now)
+    found: list[pa.Table] = []
+    chain = Chain(then)
+    chain.push_events(STREAM, events(("k", 1, "x", 0, 0, "u"), ("k", 2, "y")))
+    chain.advance(2 * SECOND, found.append)
+    data = changed_state(encode_state(chain.matchers, 4), then, later, 4, 2 * SECOND)
+    chain = Chain(later, decode_state(data, later, 4))
+    rows = [(second, letter) for start in (4, 7) for second, letter in ((start, "x"), (start + 1, "y"))]
+    chain.push_events(STREAM, events(*(("k", second, letter, 0, 0, "u") for second, letter in rows)))
+    chain.finish(found.append)
+    spans_of = [spans(table.filter(pc.equal(table["rule"], "over"))) for table in found]
+    assert [(start, end) for of in spans_of for _, start, end in of] == expected
