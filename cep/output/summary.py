@@ -170,7 +170,8 @@ def _about_state(state: Mapping[str, int]) -> tuple[int, str]:
     warm, cold, n_snapshots = (state.get(name, 0) for name in ("warm", "cold", "snapshots"))
     mb = {name: f"{state.get(name, 0) / 1e6:,.1f} MB" for name in ("recorded", "written", "carried")}
     return warm + cold, (
-        f"called with state in files, {warm:,} of them warm; {mb['recorded']} of records and "
+        f"called with state in files, {warm:,} of them warm; {state.get('touched', 0):,} keys touched; "
+        f"{mb['recorded']} of records and "
         f"{mb['written']} of {n_snapshots:,} snapshot{'' if n_snapshots == 1 else 's'} written, "
         f"{mb['carried']} carried by Spark"
     )

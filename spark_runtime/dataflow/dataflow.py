@@ -278,11 +278,16 @@ def observed(output: DataFrame) -> DataFrame:
 
     It says so in `observedMetrics`, as `late_events` of `detect_1`, `detect_2` and so on: a query may have
     several, and Spark takes each name once. There, `state_bytes` is the length of the state that Spark
-    carried.
+    carried, and `keys_touched` the number of keys with events.
     """
     of_streams = F.from_json(F.get_json_object(TEXT, "$.late_of"), "map<string, bigint>")
     late = F.aggregate(F.map_values(of_streams), F.lit(0).cast("bigint"), lambda total, n: total + n)
     late_events = F.coalesce(F.sum(F.when(F.col(KIND) == COUNTS, late)), F.lit(0)).alias("late_events")
-    carried = F.get_json_object(TEXT, "$.state.carried").cast("bigint")
-    state_bytes = F.coalesce(F.sum(F.when(F.col(KIND) == COUNTS, carried)), F.lit(0)).alias("state_bytes")
-    return output.observe(f"detect_{next(_numbers)}", late_events, state_bytes)
+    of_state = {
+        name: F.coalesce(F.sum(F.when(F.col(KIND) == COUNTS, number.cast("bigint"))), F.lit(0)).alias(name)
+        for name, number in (
+            ("state_bytes", F.get_json_object(TEXT, "$.state.carried")),
+            ("keys_touched", F.get_json_object(TEXT, "$.state.touched")),
+        )
+    }
+    return output.observe(f"detect_{next(_numbers)}", late_events, *of_state.values())

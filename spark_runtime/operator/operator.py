@@ -178,8 +178,11 @@ class KeyGroups:
             by_own_events=self.by_own_events,
             is_first=moment.group == self.first_group,
         )
+        n_touched = _n_touched(chain)
         call.push_all(parcels)
         call.advance(moment.spark_us, moment.cap_us, moment.clock_us)
+        if _n_touched(chain) > n_touched:
+            call.counts.state["touched"] = _n_touched(chain) - n_touched
         if moment.cap_us is not None:
             group = str(moment.group)
             call.counts.waiting[group] = sum(matcher.n_waiting for matcher in chain.matchers)
@@ -244,6 +247,11 @@ class KeyGroups:
         for batch in batches:
             for data in batch.column(0).to_pylist():
                 yield from table_of_bytes(data, schema).to_batches()
+
+
+def _n_touched(chain: Chain) -> int:
+    """Return how many keys with events there were in all calls; a key counts once for each program."""
+    return sum(matcher.counters.keys for matcher in chain.matchers)
 
 
 # Rules over rules by another key, in a batch: successive stages with a shuffle before each. The results of a

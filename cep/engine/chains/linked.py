@@ -198,6 +198,7 @@ class LinkedMatchers:
         for matcher in self._matchers:
             counters = matcher.counters
             found.duplicates_of += counters.duplicates_of
+            found.keys += counters.keys
             for name in ("matches", "timeouts", "suppressed", "dropped_runs"):
                 getattr(found, name).update(getattr(counters, name))
         return found

@@ -15,7 +15,8 @@ from cep.program.tables import VERSION_COLUMN
 class Counters:
     """The counts so far: every pushed event is counted once as accepted, late or duplicate.
 
-    Matches, timeouts, suppressed matches, and runs dropped at the limit are counted by rule.
+    Matches, timeouts, suppressed matches, and runs dropped at the limit are counted by rule. `keys` is the
+    sum of the numbers of keys with events in each `advance`; snapshots do not contain it.
     """
 
     events: int = 0
@@ -27,6 +28,7 @@ class Counters:
     dropped_runs: dict[str, int] = field(default_factory=dict)
     retracted: dict[str, int] = field(default_factory=dict)  # by a `Corrector`, like the following fields
     uncorrected: int = 0
+    keys: int = 0
 
     @property
     def duplicates(self) -> int:

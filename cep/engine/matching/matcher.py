@@ -381,6 +381,7 @@ class Matcher:
 
     def _ordered(self, table: pa.Table) -> OrderedEvents:
         order = order_events(self.program, table)
+        self.counters.keys += len(order.keys)
         for stream, n_copies in enumerate(order.n_duplicates):
             self.counters.duplicates_of[stream] += n_copies
         return order

@@ -51,6 +51,17 @@ def test_keys_do_not_see_each_other() -> None:
     assert spans(matcher.finish()) == [("k", 1.0, 3.0)]
 
 
+def test_keys_with_events_are_counted_in_each_advance() -> None:
+    matcher = Matcher(compiled := program(AB, define=AB_DEFINE))
+    matcher.push(prepared(compiled, ("k", 1, "a"), ("m", 1, "a"), ("k", 2, "b"), ("n", 9, "a")))
+    assert matcher.counters.keys == 0
+    matcher.advance(5 * SECOND)
+    assert matcher.counters.keys == 2
+    matcher.push(prepared(compiled, ("k", 8, "a")))
+    matcher.advance(9 * SECOND + 1)
+    assert matcher.counters.keys == 4
+
+
 def test_a_row_without_a_key_takes_part_in_nothing() -> None:
     compiled = program(AB, define=AB_DEFINE)
     assert prepared(compiled, (None, 1, "a"), (None, 2, "b")).num_rows == 0

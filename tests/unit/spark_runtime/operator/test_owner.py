@@ -146,7 +146,7 @@ def test_an_owner_answers_as_the_operator_does_in_the_worker(operator: KeyGroups
     assert "'events': [[{" in str(found), "nothing was late"
     assert operator.kept is not None
     files = [path for path in Path(operator.kept.folder).rglob("*") if path.is_file()]
-    assert STATE.state.keys() == {"cold", "warm", "carried", "recorded"}
+    assert STATE.state.keys() == {"cold", "warm", "touched", "carried", "recorded"}
     assert (STATE.state["cold"], STATE.state["warm"]) == (1, 4)
     assert STATE.state["recorded"] == sum(path.stat().st_size for path in files if path.name[0] != "0")
 
