@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from cep.arrays import I64, Mask
+from cep.compiler.automaton.nfa import ACCEPT, Nfa
 from cep.compiler.lowering.parts import ConditionPart
 from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Watched, WatchedMatcher
@@ -97,9 +98,15 @@ class Funnel:
 
 def funnel(replay: Replay) -> Funnel:
     """Return the funnel of a rule over all events."""
-    matcher = WatchedMatcher(replay.watched.program, replay.static)
     counting = _Counting(replay)
-    found = matcher.pause([replay.events, *replay.versions], counting.wanted)
+    prepared = [replay.events, *replay.versions]
+
+    def run(places: I64) -> tuple[Watched, list[I64]] | None:
+        return WatchedMatcher(replay.watched.program, replay.static).pause(prepared, places)
+
+    found = run(np.zeros(0, np.int64))
+    if found is not None:  # once to know where runs may wait, and again to see them
+        found = run(counting.wanted(found[0]))
     n_matches = len(set(replay.matches.column("match_id").to_pylist()))
     if found is None:
         name = replay.watched.rule.name
@@ -133,6 +140,30 @@ def _roots(nodes: I64) -> I64:
         root = further
 
 
+def _depths(nodes: I64) -> I64:
+    """Return for each node how many events its run has taken up to it."""
+    parents = nodes[:, at.NODE_PARENT]
+    above: I64 = np.where(parents >= 0, parents, np.arange(len(nodes)))
+    depth: I64 = (parents >= 0).astype(np.int64)
+    while (depth[above] > 0).any():
+        depth, above = depth + depth[above], above[above]
+    return depth + 1
+
+
+def _takes_to(automaton: Nfa) -> list[int]:
+    """Return for each state how many events a run there has taken at least."""
+    found = [0] + [len(automaton.states)] * (len(automaton.states) - 1)
+    for _ in automaton.states:
+        for number, state in enumerate(automaton.states):
+            moves = [(after, 1) for take in state.takes for after in take.after]
+            moves += [(after, 0) for after in (state.timed_absence.after if state.timed_absence else ())]
+            moves += [(state.next, 0), *((after, 0) for _, after in state.releases)] if number else []
+            for after, taken in moves:
+                if after != ACCEPT:
+                    found[after] = min(found[after], found[number] + taken)
+    return found
+
+
 class _Counting:
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
@@ -147,7 +178,10 @@ class _Counting:
         self._conditions: Conditions | None = None
 
     def wanted(self, watched: Watched) -> I64:
-        """Return the events of which all but one of the parts hold that an event decides alone."""
+        """Return the events of which all but one of the parts hold that an event decides alone.
+
+        Only those before which a run may wait for them.
+        """
         conditions = Conditions(self.replay, watched)
         every, wanted = np.arange(len(watched.time_us)), np.zeros(len(watched.time_us), np.bool_)
         for name in self.variables:
@@ -156,11 +190,36 @@ class _Counting:
             truths = conditions.truths(name, watched.first_row(), every, local) & of_stream
             self._local[name] = truths
             if name not in self.begins:
-                wanted |= (len(local) - truths.sum(axis=0) <= 1) & of_stream
+                near = (len(local) - truths.sum(axis=0) <= 1) & of_stream
+                wanted |= near & self._may_wait(watched, name)
         found = np.flatnonzero(wanted)
         self.n_wanted = len(found)
         self.places = found[:MAX_PAUSES]
         return self.places
+
+    def _may_wait(self, watched: Watched, name: str) -> Mask:
+        """Return before which events a run may be open that waits for a variable."""
+        nodes, rule = watched.nodes, watched.rule
+        states = self.automaton.states
+        waiting = [
+            number for number, state in enumerate(states) if name in [take.variable for take in state.takes]
+        ]
+        fewest = min((_takes_to(self.automaton)[number] for number in waiting), default=0)
+        is_taken = (nodes[:, at.NODE_VARIABLE] >= 0) & (_depths(nodes) >= fewest)
+        chosen = np.flatnonzero(is_taken)
+        first = nodes[chosen, at.NODE_EVENT] + 1
+        slots, times = watched.fields[at.SLOT], watched.time_us
+        ends = np.append(np.flatnonzero(np.diff(slots)) + 1, len(slots))
+        last = ends[np.searchsorted(ends, first - 1, "right")]
+        if rule.span_us >= 0:
+            until_us = times[nodes[_roots(nodes)[chosen], at.NODE_EVENT]] + rule.span_us
+            for place, (start, end, time_us) in enumerate(zip(first, last, until_us, strict=True)):
+                last[place] = start + np.searchsorted(times[start:end], time_us, "right")
+        change = np.zeros(len(slots) + 1, np.int64)
+        np.add.at(change, first, 1)
+        np.add.at(change, last, -1)
+        waits: Mask = np.cumsum(change)[:-1] > 0
+        return waits
 
     def step(self, watched: Watched, name: str, runs: list[I64], roots: I64) -> StepCount:
         conditions = Conditions(self.replay, watched)

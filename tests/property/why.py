@@ -21,13 +21,14 @@ from cep.compiler.automaton.build import build
 from cep.compiler.compile import compile_rules
 from cep.compiler.lowering.parts import COMPARISONS
 from cep.engine.kernels import layout as at
-from cep.engine.matching.watched import Guard
-from cep.expression import Call, Column, Type, Windowed
+from cep.engine.matching.watched import Guard, Moment
+from cep.expression import Call, Column, Type, Windowed, is_local
 from cep.rule_set import RuleSet
 from cep.why.answer import Answer, why
 from cep.why.attempts import Chain
 from cep.why.reasons import OF_CONDITION, Attempt, Reason, Refusal
 from cep.why.replay import Replay, replay
+from cep.why.summary import funnel
 from tests.property.differential import stream_table
 from tests.property.strategies.cases import Case, cases
 
@@ -52,6 +53,7 @@ def keys_of(found: Replay) -> list[tuple[Any, ...]]:
 def check(case: Case, counts: Counter[str]) -> None:
     """Check every answer of a case; count what was checked."""
     found = replayed(case, case.events)
+    check_summary(found, counts)
     for key in keys_of(found):
         answer = Answer(found, key)
         check_conditions(answer, counts)
@@ -65,6 +67,41 @@ def check(case: Case, counts: Counter[str]) -> None:
                 counts[f"refused: {refusal.reason}"] += 1
                 outcome = check_refusal(case, answer, attempt, refusal)
                 counts[f"{refusal.reason}, {outcome}"] += 1
+
+
+def check_summary(found: Replay, counts: Counter[str]) -> None:
+    """Check the counts of `--summary` against the runs of each key, event by event."""
+    waited, taken = Counter[str](), Counter[str]()
+    for key in keys_of(found):
+        answer = Answer(found, key)
+        names = answer.watched.rule.variables
+        for variable, _ in set(answer.lives.taken):
+            taken[names[variable]] += 1
+        for moment in answer.watched.moments:
+            if moment.by_time and moment.event < len(answer.watched.time_us):
+                waited.update(candidates(answer, moment))
+    summary = funnel(found)
+    for step in summary.steps:
+        assert step.n_taken == taken[step.variable]
+        if step.variable not in {take.variable for take in found.watched.automaton.states[0].takes}:
+            assert step.n_waited == waited[step.variable]
+            counts["candidates for which a run waited"] += step.n_waited
+    assert summary.n_matches == len(set(found.matches.column("match_id").to_pylist()))
+
+
+def candidates(answer: Answer, moment: Moment) -> set[str]:
+    """Return the variables for which a run waits, and whose local parts hold for the next event."""
+    states = [answer.automaton.states[state] for state in moment.rows[:, at.STATE].tolist() if state >= 0]
+    row, event = answer.watched.first_row(), np.array([moment.event])
+    of_event = answer.watched.events.slice(moment.event, 1)
+    return {
+        name
+        for name in {take.variable for state in states for take in state.takes}
+        if answer.conditions.has_stream(name, of_event)[0]
+        and answer.conditions.truths(
+            name, row, event, [p for p in answer.replay.watched.parts[name] if is_local(p.condition.written)]
+        ).all()
+    }
 
 
 def check_conditions(answer: Answer, counts: Counter[str]) -> None:

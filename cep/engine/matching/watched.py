@@ -5,7 +5,7 @@ The kernels are those of every run. They receive one event at a time, and the op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -277,44 +277,41 @@ class WatchedMatcher(Matcher):
         moments = self._moments(loaded.fields, loaded.bits, loaded.time_us, first, end)
         return replace(loaded, moments=tuple(moments), nodes=self._nodes())
 
-    def pause(
-        self, prepared: Sequence[pa.Table], before: Callable[[Watched], I64]
-    ) -> tuple[Watched, list[I64]] | None:
+    def pause(self, prepared: Sequence[pa.Table], places: I64) -> tuple[Watched, list[I64]] | None:
         """Match events of all keys; return them, and the open runs of its key before some of the events.
 
         None: there is no event. The result has no moments.
 
         Parameters
         ----------
-        before
-            Returns the places of the events, in order.
+        places
+            The places of these events, in order.
         """
         loaded = self._load(prepared)
         if loaded is None:
             return None
         found: list[I64] = []
         done = 0
-        for event in before(loaded).tolist():
+        for event in places.tolist():
             self._state.run(loaded.fields, loaded.bits, np.arange(done, event), 0, [])
             done = event
-            found.append(self._open_runs(int(loaded.fields[at.SLOT, event]), int(loaded.time_us[event])))
+            # Events come key by key: no run of another key is open that would still get one.
+            self._state.close(int(loaded.time_us[event]) - 1, [])
+            found.append(self._open_runs(int(loaded.fields[at.SLOT, event])))
         self._state.run(loaded.fields, loaded.bits, np.arange(done, len(loaded.bits)), 0, [])
         self._state.close(END_OF_TIME_US, [])
         return replace(loaded, nodes=self._nodes()), found
 
-    def _open_runs(self, slot: int, time_us: int) -> I64:
-        """Return the runs of a key that are open at a time."""
-        pool, rule = self._state.pool, self._state.rule
+    def _open_runs(self, slot: int) -> I64:
+        """Return the open runs of a key."""
+        pool = self._state.pool
         places: list[int] = []
         place = int(pool.keys[slot, at.HEAD])
         while place != at.NONE:
             places.append(place)
             place = int(pool.runs[place, at.NEXT])
         rows: I64 = pool.runs[places]
-        until_us = rows[:, at.START_US] + rule.span_us if rule.span_us >= 0 else np.full(len(rows), at.NEVER)
-        if rule.is_timed:
-            until_us = rows[:, at.REGISTER + n_registers(rule) + at.DEADLINE_US]
-        open_rows: I64 = rows[(until_us >= time_us) & (rows[:, at.STATE] != at.PENDING)]
+        open_rows: I64 = rows[rows[:, at.STATE] != at.PENDING]
         return open_rows
 
     def _nodes(self) -> I64:
