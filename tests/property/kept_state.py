@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,6 +102,10 @@ def _content(random: Random) -> Content:
     return Content.of(stream_table(STATIC, rows))
 
 
+Attempt = Generator[None, None, tuple[list[pa.Table], bytes]]
+"""An attempt of a call: its matches, and what Spark's store would contain."""
+
+
 class KeptState:
     """A key group whose state is in files, as Spark would keep its value.
 
@@ -152,23 +156,33 @@ class KeptState:
         self.codes.plan(self.batch)
         while self.random.random() < 0.25:
             self.tally["lost attempts"] += 1
-            self._attempt(given)
-        found, self.value = self._attempt(given)
+            _ended(self._attempt(given))
+        attempts = [self._attempt(given)]
+        if self.random.random() < 0.25:  # as speculation does, in one process or in two
+            self.tally["attempts at once"] += 1
+            attempts.append(self._attempt(given))
+            for attempt in attempts:
+                next(attempt)
+            self.random.shuffle(attempts)
+        found, self.value = self.random.choice([_ended(attempt) for attempt in attempts])
         return found
 
-    def _attempt(self, given: Input) -> tuple[list[pa.Table], bytes]:
+    def _attempt(self, given: Input) -> Attempt:
+        """Do a call in two steps: take the state; play, and write."""
         self.n_calls += 1
         task = Task(self.batch, LABEL, 0, self.n_calls)
         if self.random.random() < 0.2:
             self._start()
-        tables = self.codes.tables(self.now)
+        files, warm, tables = self.files, self.warm, self.codes.tables(self.now)
         if self.value is None or not is_pointer(self.value):
             self.tally["inline"] += 1
-            found, snapshot = play_inline(self.now, self.value, tables, given)
-            return found, self.files.stored(snapshot, task).value
+            rules = self.now
+            yield
+            found, snapshot = play_inline(rules, self.value, tables, given)
+            return found, files.stored(snapshot, task).value
         pointer = Pointer.decode(self.value)
         assert Pointer.decode(pointer.encode()) == pointer
-        chain, was_warm = self.warm.take(LABEL, pointer)
+        chain, was_warm = warm.take(LABEL, pointer)
         self.tally["warm" if was_warm else "cold"] += 1
         if not was_warm and pointer.records:
             is_same = pointer.digest == Layout.of(self.now).digest
@@ -176,12 +190,23 @@ class KeptState:
         if chain._contents and tables and chain._contents != self.codes.digests:
             self.tally["contents changed"] += 1
         chain.give(self.codes.digests if tables else {}, tables)
+        yield
         found = play(chain, given)
-        value, now, _ = self.files.after(pointer, task, chain)
+        value, now, _ = files.after(pointer, task, chain)
         if now is not None:
-            self.warm.put(LABEL, now, chain)
+            warm.put(LABEL, now, chain)
         self.tally["snapshots"] += now is None or not now.records
         return found, value
+
+
+def _ended(attempt: Attempt) -> tuple[list[pa.Table], bytes]:
+    """Let an attempt end; return its result."""
+    while True:
+        try:
+            next(attempt)
+        except StopIteration as end:
+            found: tuple[list[pa.Table], bytes] = end.value
+            return found
 
 
 def play_inline(

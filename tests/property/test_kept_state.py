@@ -17,7 +17,16 @@ def test_state_in_files_gives_the_matches_of_state_in_memory(tmp_path: Path) -> 
     for number in range(10):
         check(drawn(Random(number)), tmp_path / str(number), Random(number), tally)
     # Cases in which nothing is lost test nothing.
-    for name in ("lost attempts", "inline", "warm", "cold", "repeated", "snapshots", "matches"):
+    for name in (
+        "lost attempts",
+        "attempts at once",
+        "inline",
+        "warm",
+        "cold",
+        "repeated",
+        "snapshots",
+        "matches",
+    ):
         assert tally[name] > 10, tally
     assert tally["repeated in another order"] > 0, tally
 
