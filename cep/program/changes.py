@@ -156,7 +156,9 @@ class _Judged:
             if source not in taken and _kind(program) == _kind(self.now[number])
         }
         best = max(n_kept, key=lambda source: n_kept[source], default=None)
-        return best if best is not None and n_kept[best] else None
+        if best is None or not (n_kept[best] or _has_rows_of(self.before[best], self.now[number])):
+            return None
+        return best
 
     def rules(self) -> Iterator[RuleChange]:
         """Yield the verdict about each rule."""
@@ -245,6 +247,13 @@ def _shared(program: Program) -> tuple[object, ...]:
         names = {stream.event_time, *stream.tie_break, *key}
         fields.append(frozenset(field for field in stream.fields if field.name in names))
     return (program.key, program.roles, program.identity.shared.orders, tuple(fields))
+
+
+def _has_rows_of(before: Program, now: Program) -> bool:
+    """Return whether rules that all begin can use the rows of tables that the rules `before` had."""
+    is_of_patterns = not now.has_window_rules and not now.has_views
+    same = set(joined_meanings(before).values()) == set(joined_meanings(now).values())
+    return is_of_patterns and now.joins.takes_versions and same
 
 
 def _has_same_meaning(then: _Placed, now: _Placed) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from cep.arrays import I64
+from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.kernels import layout as at
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.open_state import OpenRule, OpenState, OpenWindow, parts_of
@@ -42,7 +43,11 @@ def begun(program: Program, begins_us: int) -> bytes:
     """Return the state of a matcher of `program` that has read nothing; its rules begin after `begins_us`."""
     sections = decode(Matcher(program).snapshot())
     rules = tuple(replace(rule, begins_us=begins_us) for rule in sections.rules)
-    return encode(replace(sections, rules=rules), program.fingerprint)
+    windows = sections.windows
+    if not program.has_window_rules:
+        begins = packed(np.array([[begins_us]]))
+        windows = tuple(replace(window, parts=(*window.parts, begins)) for window in windows)
+    return encode(replace(sections, rules=rules, windows=windows), program.fingerprint)
 
 
 def changed(
@@ -69,7 +74,7 @@ def changed(
     rules = [
         _going_on(*old[rule.name], rule, identity)
         if rule.name in kept_rules
-        else _beginning(rule, identity, n_slots, begins_us)
+        else _beginning(rule, identity, n_slots, START_OF_TIME_US if now.has_window_rules else begins_us)
         for rule, identity in zip(now.rules, now.identity.rules, strict=True)
     ]
     tables = set(joined_meanings(now).values())

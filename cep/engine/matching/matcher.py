@@ -374,7 +374,7 @@ class Matcher:
             self._pending += [] if waiting is None else [waiting]
         events, versions = found
         begins_us = min((state.begins_us for state in self._rules), default=START_OF_TIME_US)
-        if begins_us > START_OF_TIME_US and events is not None:  # windows, too, begin then
+        if self._window_rules is not None and events is not None and begins_us > START_OF_TIME_US:
             events = events.filter(pc.greater(events.column(TIME_COLUMN), begins_us))
             events = events if events.num_rows else None
         return events, versions

@@ -15,6 +15,7 @@ from cep.engine.matching.regrouping import divided, joined
 from cep.engine.state.codec import decode
 from cep.errors import Source, StateError
 from cep.rule_set import Corrections, RuleSet
+from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
 from tests.unit.engine.events import SECOND, STREAM, events, prepared, spans
 
@@ -204,3 +205,65 @@ def test_rules_over_rules_continue_with_the_rules_that_they_read(
     chain.finish(found.append)
     spans_of = [spans(table.filter(pc.equal(table["rule"], "over"))) for table in found]
     assert [(start, end) for of in spans_of for _, start, end in of] == expected
+
+
+NAMES = Stream(
+    "names",
+    (Field("k", "string"), Field("at", "timestamp"), Field("name", "string"), Field("size", "bigint")),
+    "at",
+    table=TableSettings(("k",), TableKind.CHANGELOG),
+)
+JOINED = """RULE joined FROM events JOIN names ON k PARTITION BY k PATTERN a -> b WITHIN 10 SECONDS
+DEFINE a AS letter = 'a' AND names.name = 'u', b AS letter = 'b' MEASURES a.x AS x, b.names.name AS name"""
+
+
+def names(*rows: tuple[str, int, str]) -> pa.Table:
+    """Return versions of (key, seconds, name)."""
+    found = [{"k": key, "at": at * SECOND, "name": name, "size": 1} for key, at, name in rows]
+    schema = [("k", pa.string()), ("at", pa.int64()), ("name", pa.string()), ("size", pa.int64())]
+    return pa.Table.from_pylist(found, pa.schema(schema))
+
+
+def test_rows_of_tables_and_those_that_wait_continue() -> None:
+    inputs = {"events": STREAM, "names": NAMES}
+    other = JOINED.replace("RULE joined", "RULE other").replace("'u'", "'w'")
+    before = compile_sources([Source("old.cep", JOINED)], inputs).rule_set
+    text = f"{other}\n{JOINED.replace('a.x AS x, ', '')}"
+    now = compile_sources([Source("new.cep", text)], inputs).rule_set
+    chain = Chain(before)
+    chain.push_events(NAMES, names(("k", 1, "u"), ("l", 1, "w"), ("k", 5, "v")))
+    chain.push_events(STREAM, events(("k", 2, "a"), ("k", 4, "a"), ("l", 4, "a")))
+    chain.advance(3 * SECOND, lambda table: None)
+    data = changed_state(encode_state(chain.matchers, 4), before, now, 4, 5 * SECOND)
+    chain = Chain(now, decode_state(data, now, 4))
+    found: list[pa.Table] = []
+    chain.push_events(STREAM, events(("l", 6, "a"), ("k", 7, "b"), ("l", 8, "b")))
+    chain.finish(found.append)
+    rows = [(row["rule"], row["k"], row["match_start"].second, row["name"])
+            for table in found for row in table.to_pylist()]  # fmt: skip
+    assert rows == [("joined", "k", 2, "v"), ("other", "l", 6, "w")]
+
+
+def test_a_table_of_which_rules_need_another_column_is_refused() -> None:
+    inputs = {"events": STREAM, "names": NAMES}
+    before = compile_sources([Source("old.cep", JOINED)], inputs).rule_set
+    more = JOINED.replace("b.names.name AS name", "b.names.size AS size")
+    now = compile_sources([Source("new.cep", more)], inputs).rule_set
+    with pytest.raises(StateError, match=r"E0701.*without the rows of table `names`"):
+        changed_state(encode_state([Matcher(before.programs[0])], 4), before, now, 4, 0)
+
+
+def test_a_rule_that_begins_again_has_the_rows_of_its_tables() -> None:
+    inputs = {"events": STREAM, "names": NAMES}
+    before = compile_sources([Source("old.cep", JOINED)], inputs).rule_set
+    now = compile_sources([Source("new.cep", JOINED.replace("10 SECONDS", "20 SECONDS"))], inputs).rule_set
+    chain = Chain(before)
+    chain.push_events(NAMES, names(("k", 1, "u"), ("k", 4, "u")))
+    chain.push_events(STREAM, events(("k", 2, "a"), ("k", 4, "a")))
+    chain.advance(3 * SECOND, lambda table: None)
+    data = changed_state(encode_state(chain.matchers, 4), before, now, 4, 4 * SECOND)
+    chain = Chain(now, decode_state(data, now, 4))
+    found: list[pa.Table] = []
+    chain.push_events(STREAM, events(("k", 6, "a"), ("k", 7, "b")))
+    chain.finish(found.append)
+    assert [row for table in found for row in spans(table)] == [("k", 6, 7)]
