@@ -157,7 +157,13 @@ def after_change(again: Answer, steps: Sequence[tuple[str, int]], variable: int,
     moment = next(m for m in again.watched.moments if m.event == place and not m.by_time)
     if len(moment.matches):
         return "another match"
-    rows = again.lives.lives[chain].rows if chain in again.lives.lives else again.watched.first_row()[None]
+    rows = again.watched.first_row()[None]
+    if chain in again.lives.lives:  # as they were before the event
+        history = again.lives.lives[chain].history
+        moments = again.watched.moments
+        rows = [
+            of for number, of in history if (moments[number].event, not moments[number].by_time) <= (place, 0)
+        ][-1]
     for row in rows:
         if row[at.STATE] == at.PENDING:
             return "decided already"
