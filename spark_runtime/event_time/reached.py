@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cep.counts import Highest, highest_of_json
+from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.engine.prepare.device_clocks import DeviceClocks
 from cep.formats.ahead import AheadGuard
 from cep.formats.intake import partition_name
@@ -39,7 +40,9 @@ class Reached:
     def read_until_us(self) -> int | None:
         """The greatest event time that was read; None: no event was."""
         times_us = [us for us, _ in self.latest.values()]
-        return max([*times_us, *([] if self.watermark_us is None else [self.watermark_us])], default=None)
+        if self.watermark_us is not None and self.watermark_us < END_OF_TIME_US:
+            times_us.append(self.watermark_us)
+        return max(times_us, default=None)
 
     def to_json(self) -> str:
         """Return it as JSON."""

@@ -123,6 +123,13 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
         again = CliRunner().invoke(main, ["savepoint", str(checkpoint), str(tmp_path / "again")])
         assert again.exit_code == code, again.output
         assert told in again.output
+    compared = [
+        CliRunner().invoke(main, ["diff", str(pipeline), "--checkpoint", str(place), "--format", "json"])
+        for place in (checkpoint, tmp_path / "again")
+    ]
+    assert [one.exit_code for one in compared] == [0, 0], compared[0].output
+    assert compared[0].stdout == compared[1].stdout
+    assert '"open_runs": ' in compared[0].stdout
     assert re.search(r'"key_groups": (\d+)', (checkpoint / "pipeline.json").read_text())[1] == str(n_groups)  # type: ignore[index]
 
 
