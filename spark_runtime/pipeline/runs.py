@@ -283,7 +283,14 @@ class StreamRun(PipelineRun):
         )
         check_query_log(checkpoint)
         self.notes = Notes(files)
+        usual = str(self._n_partitions())
         self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
+        try:
+            return self._run_on(checkpoint, files)
+        finally:  # the session may be shared: the next run's checkpoint is another one
+            self.spark.conf.set("spark.sql.shuffle.partitions", usual)
+
+    def _run_on(self, checkpoint: Checkpoint, files: CheckpointFiles) -> Counts:
         manager = files.checkpoint_manager()
         if manager is not None and _MANAGER not in dict(self.pipeline.spark):
             self.spark.conf.set(_MANAGER, manager)

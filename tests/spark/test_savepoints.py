@@ -60,9 +60,9 @@ def output(folder: Path) -> dict[str, Counter[str]]:
 
 
 @pytest.fixture(autouse=True)
-def _usual_number_of_key_groups(spark: SparkSession) -> Iterator[None]:
+def _runs_leave_the_settings_of_the_session(spark: SparkSession) -> Iterator[None]:
     yield
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from cep.compiler import ir
 from cep.compiler.aggregates import before_take, replace_aggregates, sets_before_take
@@ -19,7 +20,17 @@ from cep.compiler.lowering.lower import lower
 from cep.compiler.lowering.registers import Registers
 from cep.compiler.lowering.shared import conjuncts
 from cep.errors import RuleError
-from cep.expression import Aggregate, Call, Column, Expression, Joined, Literal, Windowed
+from cep.expression import (
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Joined,
+    Literal,
+    RegisterRef,
+    RoleTest,
+    Windowed,
+)
 from cep.program.program import Program
 from cep.schema.stream import Stream
 
@@ -126,10 +137,12 @@ def _values(part: Expression) -> Iterator[Expression]:
         case Call(args=args):
             for arg in args:
                 yield from _values(arg)
-        case Aggregate(kind="VALUES") | Literal():
+        case Aggregate(kind="VALUES") | Literal() | RegisterRef() | RoleTest():
             return
         case Column() | Aggregate() | Windowed() | Joined():
             yield part
+        case _:
+            assert_never(part)
 
 
 def _lowered(written: Expression, variable: str, registers: Registers) -> Lowered | None:

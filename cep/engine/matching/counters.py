@@ -28,7 +28,7 @@ class Counters:
     dropped_runs: dict[str, int] = field(default_factory=dict)
     retracted: dict[str, int] = field(default_factory=dict)  # by a `Corrector`, like the following fields
     uncorrected: int = 0
-    keys: int = 0
+    keys: int = field(default=0, compare=False)
 
     @property
     def duplicates(self) -> int:

@@ -50,7 +50,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def operator(tmp_path: Path, places: Path) -> KeyGroups:
     rules = compile_sources([Source("r", RULE)], {"events": STREAM}).rule_set
     delivery = Delivery(kinds=frozenset((MATCH, late_kind("events"))))
-    kept = Kept(str(tmp_path / "state"), "run", n_retained=2, most_bytes=1 << 30, inline_bytes=0)
+    kept = Kept(str(tmp_path / "state"), "run", n_retained=2, most_bytes=1 << 40, inline_bytes=0)
     return KeyGroups(rules, 1, delivery, by_own_events=False, kept=kept)
 
 
