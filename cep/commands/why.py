@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from cep.commands.match import input_option, input_paths, require_order
-from cep.commands.options import streams_option
+from cep.commands.options import AS_JSON, streams_option
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 
 if TYPE_CHECKING:
     from cep.compiler.compile import Compiled
     from cep.why.replay import Replay
-
-_AS_JSON = {"text": False, "json": True}
 
 
 @click.command()
@@ -40,7 +38,7 @@ _AS_JSON = {"text": False, "json": True}
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(list(_AS_JSON)),
+    type=click.Choice(list(AS_JSON)),
     default="text",
     help="json: one JSON object, with the code of each reason.",
 )
@@ -78,10 +76,10 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
         from cep.why.summary import funnel
 
         counts = funnel(found)
-        click.echo(json_line(as_data(counts, source)) if _AS_JSON[output_format] else funnel_text(counts))
+        click.echo(json_line(as_data(counts, source)) if AS_JSON[output_format] else funnel_text(counts))
         return
     told = answer(found, found.key_of(key), at_us, limit)
-    if _AS_JSON[output_format]:
+    if AS_JSON[output_format]:
         click.echo(json_line(as_data(told, source)))
     else:
         click.echo(as_text(told, source, found.watched.program.streams))
@@ -108,6 +106,6 @@ def _replayed(compiled: Compiled, inputs: Sequence[str], file_format: str | None
     chunks = read_inputs(rule_set, input_paths(rule_set, inputs), file_format)
     tables = typed_tables(rule_set, chunks)
     compile_engine(progress_line(quiet=False, progress=None), False, rule_set.programs)
-    (rule,) = [rule for rule in compiled.rules if rule.name == compiled.rules[-1].name]
+    rule = compiled.rules[-1]
     built = [Built(one.typed, one.automaton) for one in compiled.rules]
     return replay(built, rule_set, rule.name, tables, rule.tree)

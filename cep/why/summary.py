@@ -18,7 +18,7 @@ from cep.why.conditions import Conditions
 from cep.why.replay import Replay
 
 MAX_PAUSES = 20_000
-"""Events before which the open runs are looked at; of more, the first ones."""
+"""Events before which the open runs are compared; of more, the first ones."""
 
 
 @dataclass(frozen=True, slots=True)

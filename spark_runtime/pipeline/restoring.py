@@ -9,12 +9,13 @@ mistake its micro-batches for earlier ones.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.errors import StateError
-from cep.program.changes import Changes, changes_of
+from cep.program.changes import Changes, Verdict, changes_of
 from cep.rule_set import RuleSet
 from spark_runtime.pipeline.checkpoint import DONE, PIPELINE, Origin, SourceIdentity, new_name, pipeline_json
 from spark_runtime.pipeline.checkpoint import RULES as RULES_OF_CHECKPOINT
@@ -104,33 +105,45 @@ def _progress(manifest: Manifest) -> list[Any]:
 def _require_same_inputs(changes: Changes) -> None:
     """Raise StateError unless the rules read what they read before: nobody knows the position of others."""
     for changed in changes.inputs:
+        help_text = "remove the rules that read it, and run them in a pipeline of their own"
+        if changed.verdict is Verdict.GONE:
+            help_text = "keep a rule that reads it, or start with an empty checkpoint directory"
         raise StateError(
             "E0701",
-            f"the savepoint cannot go on with these rules: input `{changed.name}` is {changed.verdict}",
-            "restore without these rules, and run them in a pipeline of their own",
+            f"the stored state cannot continue with these rules: input `{changed.name}` is {changed.verdict}",
+            help_text,
         )
+
+
+def _states(savepoint: Savepoint, before: RuleSet, now: RuleSet) -> Iterator[tuple[int, bytes]]:
+    """Yield the label and the state of each key group under the rules `now`, one at a time."""
+    if now is before:
+        yield from savepoint.groups()
+        return
+    n_groups, read_until_us = savepoint.manifest.key_groups, savepoint.reached.read_until_us
+    begins_us = START_OF_TIME_US if read_until_us is None else read_until_us
+    without = set(labels(n_groups, n_groups))
+    for label, data in savepoint.groups():
+        without.discard(label)
+        yield label, changed_state(data, before, now, n_groups, begins_us)
+    for label in sorted(without):  # new rules begin there at the same time
+        yield label, changed_state(None, before, now, n_groups, begins_us)
 
 
 def _restore_groups(
     savepoint: Savepoint, before: RuleSet, now: RuleSet, folder: Path, n_groups: int
 ) -> frozenset[int]:
     """Write the state of key groups; return the labels of those that have any."""
-    n_then = savepoint.manifest.key_groups
-    states = dict(savepoint.groups())
-    labels_then = labels(n_then, n_then)
-    if now is not before:
-        read_until_us = savepoint.reached.read_until_us
-        begins_us = START_OF_TIME_US if read_until_us is None else read_until_us
-        states = {
-            label: changed_state(states.get(label), before, now, n_then, begins_us) for label in labels_then
-        }
-    if n_groups == n_then:
-        for label, data in states.items():
+    states = _states(savepoint, before, now)
+    if n_groups == savepoint.manifest.key_groups:
+        found = set()
+        for label, data in states:
             add_part(folder, label, data)
-        return frozenset(states)
+            found.add(label)
+        return frozenset(found)
     labels_now = labels(n_groups, n_groups)
     is_first = True
-    for data in states.values():
+    for _, data in states:
         parts = divided_state(data, now, groups_of(now, n_groups), n_groups)
         for label, part in zip(labels_now, parts, strict=True):
             if is_first or not part.is_empty:  # what all keys share is needed once in each group

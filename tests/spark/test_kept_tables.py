@@ -141,7 +141,7 @@ def test_a_stream_with_files_of_state_goes_on_after_restarts_with_what_its_table
     assert comparable(read(tmp_path / "out/matches")) == expected
     used = set(stream.valid.values())
     assert len(used) >= 8
-    assert max(map(len, stream.stored.values())) > KEPT_BATCHES + 1, "only plans were looked at"
+    assert max(map(len, stream.stored.values())) > KEPT_BATCHES + 1, "only plans counted"
     batches = {int(file.name.partition("-")[0]) for file in (stream.checkpoint / "state").rglob("*-*")}
     last = stream.stored[max(stream.valid)]
     assert {stream.valid[batch] for batch in batches} <= last < used
