@@ -14,6 +14,8 @@ from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from cep.compiler.compile import Compiled
     from cep.why.replay import Replay
 
@@ -103,9 +105,25 @@ def _replayed(compiled: Compiled, inputs: Sequence[str], file_format: str | None
     from cep.why.replay import replay, typed_tables
 
     rule_set = compiled.rule_set
-    chunks = read_inputs(rule_set, input_paths(rule_set, inputs), file_format)
+    dead: list[pa.Table] = []
+    chunks = read_inputs(
+        rule_set,
+        input_paths(rule_set, inputs),
+        file_format,
+        on_chunk=lambda chunk: dead.append(chunk.dead_letters),
+    )
     tables = typed_tables(rule_set, chunks)
+    _tell_malformed(dead)
     compile_engine(progress_line(quiet=False, progress=None), False, rule_set.programs)
     rule = compiled.rules[-1]
     built = [Built(one.typed, one.automaton) for one in compiled.rules]
     return replay(built, rule_set, rule.name, tables, rule.tree)
+
+
+def _tell_malformed(dead: Sequence[pa.Table]) -> None:
+    """Say how much of the input is no event: a rule cannot see it, so it may be what is missing."""
+    n = sum(table.num_rows for table in dead)
+    if n:
+        first = next(table for table in dead if table.num_rows).slice(0, 1).to_pylist()[0]
+        place = f"{first['source']}:{first['position']}: {first['reason']}"
+        click.echo(f"malformed: {n:,}, not among the events; the first is {place}", err=True)

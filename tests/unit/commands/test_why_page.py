@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cep.commands.cli import main
 from cep.why.reasons import OF_CONDITION, Reason
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
 
@@ -32,6 +34,18 @@ def test_the_commands_print_what_the_page_shows(folder: Path) -> None:
     assert len(shown) == 3
     for command, output in shown:
         assert cep_prints(command) == output
+
+
+def test_a_line_that_is_no_event_is_named(folder: Path) -> None:
+    with Path("payments.jsonl").open("a") as file:
+        file.write('{"tx":29,"account":"ana","ts":"2024-05-01T0')
+    result = CliRunner().invoke(
+        main, ["why", "rules.cep", "--rule", "drain", "--key", "ana", "-i", "payments.jsonl"]
+    )
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "malformed: 1, not among the events; the first is payments.jsonl:29: not a JSON object\n"
+    )
 
 
 @pytest.mark.parametrize(("reason", "rule", "key", "says"), EXAMPLES)
