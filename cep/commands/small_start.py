@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import dataclasses
 import gc
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -71,6 +73,29 @@ def _keep_memory() -> None:
         set_option(_MMAP_THRESHOLD, _MOST_OF_HEAP)
 
 
+def _compiled_when_called(create: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what dataclasses of Python before 3.13 create methods with, but each is compiled when called.
+
+    They compile all methods of each class, of which a small run calls one in ten.
+    """
+
+    def create_later(name: str, *arguments: Any, **named: Any) -> Callable[..., Any]:
+        made: list[Callable[..., Any]] = []
+
+        def method(*of_call: Any, **named_of_call: Any) -> Any:
+            if not made:
+                made.append(create(name, *arguments, **named))
+                for kind in type(of_call[0]).__mro__:
+                    if vars(kind).get(name) is method:
+                        setattr(kind, name, made[0])
+            return made[0](*of_call, **named_of_call)
+
+        method.__name__ = name
+        return method
+
+    return create_later
+
+
 def start_small() -> None:
     """Skip what a run over a small file does not need.
 
@@ -80,6 +105,9 @@ def start_small() -> None:
     atexit.register(gc.freeze)  # the process ends without a search for garbage, a sixth of its time
     sys.meta_path.insert(0, _WithoutUnused())
     _keep_memory()
+    of_dataclasses = vars(dataclasses)
+    if "_create_fn" in of_dataclasses:
+        of_dataclasses["_create_fn"] = _compiled_when_called(of_dataclasses["_create_fn"])
     # numpy's linear algebra, which is not used, starts a thread for each core, which spins until it has work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # numpy requests pages of 2 MiB, which the system may have to free first: a third of a run of seconds.
