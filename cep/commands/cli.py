@@ -25,6 +25,7 @@ _MODULES = {
         "rules",
         "run",
         "savepoint",
+        "test",
     )
 } | {
     "restore": "cep.commands.savepoint",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cep.compiler.compile import Compiled
-    from cep.why.replay import Replay
+    from cep.local.replay import Replay
 
 
 @click.command()
@@ -57,9 +57,9 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
     output_format: str,
 ) -> None:
     """Say why a rule of RULES matched for a key, or how far it came and what was missing."""
+    from cep.local.replay import time_of
     from cep.output.rows import json_line
     from cep.why.answer import why as answer
-    from cep.why.replay import time_of
     from cep.why.shown import as_data, as_text, funnel_text
 
     require_order(rules, inputs)
@@ -102,7 +102,7 @@ def _compiled(rules: Sequence[Path], streams: Path | None, name: str | None) -> 
 def _replayed(compiled: Compiled, inputs: Sequence[str], file_format: str | None) -> Replay:
     from cep.compiler.automaton.build import Built
     from cep.local.match_file import read_inputs
-    from cep.why.replay import replay, typed_tables
+    from cep.local.replay import replay, typed_tables
 
     rule_set = compiled.rule_set
     dead: list[pa.Table] = []

@@ -231,6 +231,17 @@ LIBRARY: dict[str, str] = {
 }
 """E066. Copies from the rule library."""
 
+TESTS: dict[str, str] = {
+    "E0670": "no test file",
+    "E0671": "an event of a test that does not fit its stream",
+    "E0672": "an event that is late and does not say so, or says so and is not",
+    "E0673": "an expected value that the matches cannot have",
+    "E0674": "a match that is missing, or that is not expected",
+    "E0675": "matches that depend on how events arrive",
+    "E0676": "a match that cannot be recorded as a test",
+}
+"""E067. Test files of rules: `cep test`."""
+
 PLUG_INS: dict[str, str] = {
     "E0680": "no format, source or sink of this name",
     "E0681": "a name or a file ending that two packages register",
@@ -395,6 +406,7 @@ FAMILIES: dict[str, dict[str, str]] = {
     "Limits": LIMITS,
     "Files": FILES,
     "The rule library": LIBRARY,
+    "Tests of rules": TESTS,
     "Plug-ins": PLUG_INS,
     "Checkpoints": STATE,
     "Spark": SPARK,

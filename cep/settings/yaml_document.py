@@ -77,12 +77,17 @@ class Document:
 
     source: Source
     diagnostics: Problems = field(default_factory=Problems)
+    max_text: int = MAX_TEXT
 
     def problem(
         self, code: str, title: str, node: yaml.Node | None, label: str = "", help_text: str = ""
     ) -> None:
         """Report a problem at `node`."""
-        span = None if node is None else _span(node, len(self.source.text))
+        span = None if node is None else span_of(node, len(self.source.text))
+        self.problem_at(code, title, span, label, help_text)
+
+    def problem_at(self, code: str, title: str, span: Span | None, label: str, help_text: str) -> None:
+        """Report a problem at a place."""
         self.diagnostics.append(Diagnostic(code, title, self.source, span, label, help_text))
 
     def root(self) -> yaml.Node | None:
@@ -157,9 +162,13 @@ class Document:
                     "split the file",
                 )
                 return False
-            if isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_TEXT:
+            if isinstance(event, yaml.ScalarEvent) and len(event.value) > self.max_text:
                 self._at(
-                    "E0912", f"a text of more than {MAX_TEXT:,} characters", place, "too long", "write less"
+                    "E0912",
+                    f"a text of more than {self.max_text:,} characters",
+                    place,
+                    "too long",
+                    "write less",
                 )
                 return False
             what = ""
@@ -240,7 +249,7 @@ class Document:
 
     def text(self, node: yaml.Node, what: str) -> str | None:
         """Return the text of a scalar as it is written. Here ``on`` and ``2020-01-01`` are texts."""
-        if not isinstance(node, yaml.ScalarNode) or _is_null(node) or not node.value:
+        if not isinstance(node, yaml.ScalarNode) or is_null(node) or not node.value:
             self._wrong(node, what, "a text", "write one word or a quoted text")
             return None
         found = _VARIABLE.search(node.value)
@@ -316,11 +325,12 @@ def _is_allowed(character: str) -> bool:
     return code < 0xD800 or 0xE000 <= code < 0xFFFE or code >= 0x10000
 
 
-def _is_null(node: yaml.ScalarNode) -> bool:
-    return bool(node.tag == "tag:yaml.org,2002:null")
+def is_null(node: yaml.Node) -> bool:
+    """Return whether a value is ``null``, ``~`` or missing."""
+    return isinstance(node, yaml.ScalarNode) and bool(node.tag == "tag:yaml.org,2002:null")
 
 
-def _span(node: yaml.Node, length: int) -> Span:
+def span_of(node: yaml.Node, length: int) -> Span:
     """Return the place of a scalar or of a collection. For a block collection it is its first line."""
     start = min(node.start_mark.index, length)
     return Span(start, min(length, max(start + 1, _end(node))))

@@ -17,11 +17,11 @@ from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Guard, WatchedMatcher
 from cep.engine.state.runs import n_registers
 from cep.explain.shown import show_bound, show_duration
+from cep.local.replay import Replay, times_of
 from cep.program.program import STREAM_COLUMN
 from cep.why.attempts import NOTHING, Chain, Lives, distances
 from cep.why.conditions import Conditions, duration_text, time_text
 from cep.why.reasons import Attempt, Ending, Event, Failed, Found, Reason, Refusal, Step, Why
-from cep.why.replay import Replay, times_of
 
 MAX_EVENTS = 20_000
 """Events of a key that are watched; of a key with more, those around a time."""

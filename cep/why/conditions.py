@@ -28,11 +28,11 @@ from cep.expression import (
     walk,
 )
 from cep.language import ast
+from cep.local.replay import Replay
 from cep.output.summary import long_duration
 from cep.program.program import STREAM_COLUMN, register_column
 from cep.schema.table_rows import deleted
 from cep.why.reasons import Failed, Reason
-from cep.why.replay import Replay
 
 
 class Conditions:

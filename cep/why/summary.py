@@ -14,8 +14,8 @@ from cep.compiler.lowering.parts import ConditionPart
 from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Watched, WatchedMatcher
 from cep.expression import IN_TAKEN, Call, is_local, walk
+from cep.local.replay import Replay
 from cep.why.conditions import Conditions
-from cep.why.replay import Replay
 
 MAX_PAUSES = 20_000
 """Events before which the open runs are compared; of more, the first ones."""

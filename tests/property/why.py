@@ -23,11 +23,11 @@ from cep.compiler.lowering.parts import COMPARISONS
 from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Guard, Moment
 from cep.expression import Call, Column, Type, Windowed, is_local
+from cep.local.replay import Replay, replay
 from cep.rule_set import RuleSet
 from cep.why.answer import Answer, why
 from cep.why.attempts import Chain
 from cep.why.reasons import OF_CONDITION, Attempt, Reason, Refusal
-from cep.why.replay import Replay, replay
 from cep.why.summary import funnel
 from tests.property.differential import stream_table
 from tests.property.strategies.cases import Case, cases

@@ -256,7 +256,11 @@ class WatchedMatcher(Matcher):
         self._state.nodes = _AllNodes(self._state.rule)
 
     def watch(
-        self, prepared: Sequence[pa.Table], first_us: int, last_us: int, identities: tuple[I64, Mask]
+        self,
+        prepared: Sequence[pa.Table],
+        first_us: int,
+        last_us: int,
+        identities: tuple[I64, Mask] | None = None,
     ) -> Watched | None:
         """Match events of one key and versions of tables; return what happened from `first_us` to `last_us`.
 
@@ -268,7 +272,7 @@ class WatchedMatcher(Matcher):
             The events, then the versions.
         identities : (events,) int64, (events,) bool
             What stands for each event in the ids of matches, and where this is known. A run that drops events
-            before matching counts only the others where events have equal times.
+            before matching counts only the others where events have equal times. None: ids do not matter.
         """
         loaded = self._load(prepared, identities)
         if loaded is None:

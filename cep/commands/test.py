@@ -1,0 +1,195 @@
+"""`cep test` runs the tests that are data beside the rules."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cep.commands.group import EXIT_PROBLEMS
+from cep.commands.match import input_paths
+from cep.commands.options import quiet_option, streams_option
+from cep.commands.progress_line import progress_line
+from cep.commands.warm import compile_engine
+
+if TYPE_CHECKING:
+    from cep.rule_tests.report import FileResult
+
+_FORMATS = ("table", "json", "junit")
+
+_LOOK_SECONDS = 0.3
+"""How often `--watch` looks whether a file has changed."""
+
+
+@click.command()
+@click.argument("paths", metavar="RULES...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@streams_option
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(_FORMATS),
+    default="table",
+    help="json: one list. junit: XML for servers of continuous integration.",
+)
+@click.option("--mutate", "with_changes", is_flag=True, help="Also name small changes that no case notices.")
+@click.option("--watch", is_flag=True, help="Run again whenever a file changes, until Ctrl-C.")
+@click.option(
+    "--record",
+    "match",
+    metavar="MATCH",
+    help="Make a test of a match: a line of JSON from `cep match`, a file with one, or - for standard input.",
+)
+@click.option("-i", "--input", "inputs", multiple=True, help="With --record: the events, as for `cep match`.")
+@click.option("--input-format", metavar="NAME", help="With --record: json, csv, parquet, ...")
+@quiet_option
+def test(  # noqa: PLR0913 - an option of the command is an argument
+    paths: Sequence[Path],
+    streams: Path | None,
+    output_format: str,
+    with_changes: bool,
+    watch: bool,
+    match: str | None,
+    inputs: Sequence[str],
+    input_format: str | None,
+    quiet: bool,
+) -> None:
+    """Run the tests of RULES: NAME.test.yaml beside NAME.cep, or all such files of a directory."""
+    if match is not None:
+        if not inputs:
+            raise click.UsageError("--record needs the events: write --input FILE")
+        _record(paths, streams, match, inputs, input_format)
+        return
+    if inputs or input_format:
+        raise click.UsageError("--input is for --record: the events of tests are in their files")
+    while True:
+        results, seen = _run(paths, streams, with_changes)
+        _print(results, output_format, quiet)
+        if not watch:
+            break
+        click.echo(f"watching {len(seen)} files; Ctrl-C ends", err=True)
+        _wait(paths, seen)
+    if any(result.n_failed for result in results):
+        click.get_current_context().exit(EXIT_PROBLEMS)
+
+
+def _run(
+    paths: Sequence[Path], streams: Path | None, with_changes: bool
+) -> tuple[list[FileResult], dict[Path, float]]:
+    """Return the results of all test files, and the files that were read with their times of change."""
+    from cep.errors import RuleError
+    from cep.rule_tests.cases import RuleTests
+    from cep.rule_tests.checking import check_case
+    from cep.rule_tests.coverage import coverage
+    from cep.rule_tests.mutants import mutate
+    from cep.rule_tests.reading import read_tests, test_files
+    from cep.rule_tests.report import CaseResult, FileResult
+
+    files = test_files(paths)
+    read, found = list(files), dict[Path, RuleTests | RuleError]()
+    for file in files:
+        try:
+            found[file] = sound = read_tests(file, streams)
+            read += map(Path, sound.files)
+        except RuleError as error:
+            found[file] = error
+    programs = [
+        program
+        for tests in found.values()
+        if not isinstance(tests, RuleError)
+        for program in tests.compiled.programs
+    ]
+    compile_engine(progress_line(quiet=False, progress=None), False, programs)
+    results = []
+    for file, tests in found.items():
+        if isinstance(tests, RuleError):
+            results.append(FileResult(str(file), problems=tests.diagnostics))
+            continue
+        cases = []
+        for case in tests.cases:
+            begun = time.perf_counter()
+            problems = tuple(check_case(tests, case))
+            cases.append(CaseResult(case.name, problems, time.perf_counter() - begun))
+        all_passed = not any(case.problems for case in cases)
+        changes = mutate(tests) if with_changes and all_passed else None
+        results.append(FileResult(str(file), tuple(cases), coverage(tests), changes))
+    return results, _times(read)
+
+
+def _print(results: Sequence[FileResult], output_format: str, quiet: bool) -> None:
+    from cep.output.rows import json_line
+    from cep.rule_tests.report import as_data, as_junit, as_text
+
+    shown = {"json": lambda: json_line(as_data(results)), "junit": lambda: as_junit(results)}
+    click.echo(shown.get(output_format, lambda: as_text(results, sys.stdout.isatty(), quiet))())
+
+
+def _times(files: Sequence[Path]) -> dict[Path, float]:
+    """Return when each file was changed; a file that does not exist has none."""
+    return {file: file.stat().st_mtime for file in files if file.is_file()}
+
+
+def _wait(paths: Sequence[Path], seen: dict[Path, float]) -> None:
+    """Return when a file has changed, or another test file exists."""
+    from cep.errors import RuleError
+    from cep.rule_tests.reading import test_files
+
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        try:
+            new = set(test_files(paths)) - seen.keys()
+        except RuleError:  # a file that is being replaced
+            continue
+        if new or _times(list(seen)) != seen:
+            return
+
+
+def _record(
+    paths: Sequence[Path], streams: Path | None, match: str, inputs: Sequence[str], file_format: str | None
+) -> None:
+    """Write the test of a match into the test file of its rule."""
+    from cep.errors import InputError
+    from cep.local.match_file import read_inputs
+    from cep.local.replay import typed_tables
+    from cep.rule_tests.reading import beside_rule, read_tests
+    from cep.rule_tests.recording import read_match, recorded_case
+    from cep.rulebook import compile_rulebook, load_rulebook
+    from cep.write_errors import writing
+
+    text = sys.stdin.read() if match == "-" else match
+    if not text.lstrip().startswith("{") and Path(match).is_file():
+        text = Path(match).read_text(encoding="utf-8")
+    found = read_match(text)
+    book = load_rulebook(paths, streams)
+    compiled = compile_rulebook(book, [found["rule"]])
+    rules = compiled.rule_set
+    compile_engine(progress_line(quiet=False, progress=None), False, rules.programs)
+    tables = typed_tables(rules, read_inputs(rules, input_paths(rules, inputs), file_format))
+    case = recorded_case(rules, found, tables)
+    rule = next(rule for rule in compiled.rules if rule.name == found["rule"])
+    rule_file = Path(rule.tree.source.name)
+    file = beside_rule(rule_file)
+    before = file.read_text(encoding="utf-8") if file.is_file() else None
+    if before is None:
+        first = f"rules: {rule_file.name}\n"
+        of_one = sum(one.tree.source.name == rule.tree.source.name for one in compiled.rules)
+        first += f"rule: {rule.name}\n" if of_one != 1 or len(compiled.rules) > 1 else ""
+        before = first + "cases:\n"
+    elif case.splitlines()[0] in before.splitlines():
+        raise InputError(
+            "E0676", f"`{file}` has a test of match {found['match_id']}", "remove it there first"
+        )
+    with writing(file):
+        was = file.read_bytes() if file.is_file() else None
+        file.write_text(before if before.endswith("\n") else before + "\n", encoding="utf-8")
+        with file.open("a", encoding="utf-8") as out:
+            out.write(case)
+    try:
+        tests = read_tests(file, streams)
+    except Exception:
+        file.unlink() if was is None else file.write_bytes(was)
+        raise
+    click.echo(f"{file}: {tests.cases[-1].name}, {len(tests.cases[-1].steps)} events")

@@ -1,0 +1,135 @@
+"""The results of tests as text, as data and as JUnit's XML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from cep.diagnostics.diagnostic import excerpt, render, to_json
+from cep.errors import Diagnostic
+from cep.rule_tests.coverage import Covered
+from cep.rule_tests.mutants import Mutated
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """A case that was run: it passed if it has no problems."""
+
+    name: str
+    problems: tuple[Diagnostic, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """The results of a test file. If it cannot be read, `problems` says why, and there are no cases."""
+
+    file: str
+    cases: tuple[CaseResult, ...] = ()
+    covered: Covered | None = None
+    mutated: Mutated | None = None
+    problems: tuple[Diagnostic, ...] = ()
+
+    @property
+    def n_failed(self) -> int:
+        """The cases that failed; a file that cannot be read counts as one."""
+        return sum(bool(case.problems) for case in self.cases) + bool(self.problems)
+
+
+def as_text(results: Sequence[FileResult], color: bool, quiet: bool) -> str:
+    """Return the results as lines: failures with their places, then what was not tested."""
+    return "\n".join(line for result in results for line in _lines(result, color, quiet)) + _summary(results)
+
+
+def _lines(result: FileResult, color: bool, quiet: bool) -> Iterator[str]:
+    if result.problems:
+        yield render(result.problems, color) + "\n"
+        return
+    if quiet and not result.n_failed:
+        return
+    yield result.file
+    for case in result.cases:
+        yield f"  {'FAILED' if case.problems else 'passed'}  {case.name}"
+        if case.problems:
+            yield "\n" + render(case.problems, color) + "\n"
+    if result.covered is not None and result.covered.n_all:
+        yield f"  transitions: {result.covered.n_taken} of {result.covered.n_all} taken"
+        yield from (f"    {text}" for text in result.covered.missing)
+    if result.mutated is not None:
+        n = len(result.mutated.unnoticed)
+        yield f"  changes: {result.mutated.n_tried} tried, {n} of them noticed by no case"
+        for mutant in result.mutated.unnoticed:
+            place = excerpt(mutant.source, mutant.span, mutant.says)
+            yield from (f"    {line}" for line in (place[0], *place[2:]))
+    yield ""
+
+
+def _summary(results: Sequence[FileResult]) -> str:
+    n_cases = sum(len(result.cases) for result in results)
+    n_failed = sum(result.n_failed for result in results)
+    files = f"{len(results):,} file{'s' if len(results) != 1 else ''}"
+    cases = f"{n_cases:,} case{'s' if n_cases != 1 else ''}"
+    return f"\n{files}, {cases}: " + (f"{n_failed:,} failed" if n_failed else "all passed")
+
+
+def as_data(results: Sequence[FileResult]) -> list[dict[str, Any]]:
+    """Return the results as plain data."""
+    found = []
+    for result in results:
+        item: dict[str, Any] = {
+            "file": result.file,
+            "problems": to_json(result.problems),
+            "cases": [
+                {"name": case.name, "passed": not case.problems, "problems": to_json(case.problems)}
+                for case in result.cases
+            ],
+        }
+        if result.covered is not None:
+            taken, missing = result.covered.n_taken, list(result.covered.missing)
+            item["transitions"] = {"taken": taken, "all": result.covered.n_all, "missing": missing}
+        if result.mutated is not None:
+            unnoticed = result.mutated.unnoticed
+            places = to_json(Diagnostic("", "", mutant.source, mutant.span) for mutant in unnoticed)
+            item["changes"] = {
+                "tried": result.mutated.n_tried,
+                "unnoticed": [
+                    {"rule": mutant.rule, "change": mutant.says, "file": place["file"], "line": place["line"],
+                     "column": place["column"]}
+                    for mutant, place in zip(unnoticed, places, strict=True)
+                ],
+            }  # fmt: skip
+        found.append(item)
+    return found
+
+
+def as_junit(results: Sequence[FileResult]) -> str:
+    """Return the results as XML in the form of JUnit, which servers of continuous integration read."""
+    lines = ['<?xml version="1.0" encoding="utf-8"?>', "<testsuites>"]
+    for result in results:
+        n_tests, n_errors = len(result.cases) + bool(result.problems), int(bool(result.problems))
+        failed = result.n_failed - n_errors
+        counts = f'tests="{n_tests}" failures="{failed}" errors="{n_errors}"'
+        lines.append(f"  <testsuite name={quoteattr(result.file)} {counts}>")
+        if result.problems:
+            lines += _test(result.file, "the test file", 0.0, "error", result.problems)
+        for case in result.cases:
+            lines += _test(result.file, case.name, case.seconds, "failure", case.problems)
+        lines.append("  </testsuite>")
+    return "\n".join([*lines, "</testsuites>"])
+
+
+def _test(file: str, name: str, seconds: float, kind: str, problems: Sequence[Diagnostic]) -> list[str]:
+    first = f'    <testcase classname={quoteattr(file)} name={quoteattr(name)} time="{seconds:.3f}"'
+    if not problems:
+        return [first + "/>"]
+    title = quoteattr(problems[0].title)
+    text = _cdata(render(problems))
+    return [first + ">", f"      <{kind} message={title}>{text}</{kind}>", "    </testcase>"]
+
+
+def _cdata(text: str) -> str:
+    """Return a text that XML reads as it is; control characters, which it may not contain, are left out."""
+    allowed = "".join(char for char in text if char >= " " or char in "\n\t")
+    return f"<![CDATA[{allowed.replace(']]>', ']]]]><![CDATA[>')}]]>"

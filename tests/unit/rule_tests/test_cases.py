@@ -1,0 +1,321 @@
+"""Test files of rules: what is refused, what fails, and what no case tests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from random import Random
+
+import pytest
+from click.testing import CliRunner, Result
+
+import cep.commands.cli
+from cep.errors import RuleError
+from cep.rule_tests.cases import Arrival
+from cep.rule_tests.checking import check_case
+from cep.rule_tests.coverage import coverage
+from cep.rule_tests.delivery import Way, lag_of, matches_of, shuffled
+from cep.rule_tests.mutants import mutants, mutate
+from cep.rule_tests.reading import read_tests
+from tests.pages import cep_prints
+
+STREAMS = """
+streams:
+  taps:
+    event_time: ts
+    tie_break: [n]
+    lateness: 10 seconds
+    schema: {k: string, n: bigint, ts: timestamp, kind: string, x: double}
+  beeps:
+    event_time: ts
+    lateness: 10 seconds
+    schema: {k: string, ts: timestamp, kind: string}
+"""
+RULE = """
+RULE pair
+FROM taps
+PARTITION BY k
+PATTERN a -> !c -> b
+WITHIN 1 MINUTE
+DEFINE
+  a AS kind = 'a' AND x < 5,
+  b AS kind = 'b',
+  c AS kind = 'c'
+MEASURES b.x AS x, b.ts - a.ts AS apart
+"""
+ONE = """defaults: {k: one, x: 1}
+cases:
+  one:
+    events:
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("streams.yaml").write_text(STREAMS)
+    Path("pair.cep").write_text(RULE)
+    return tmp_path
+
+
+def refused(text: str) -> str:
+    Path("pair.test.yaml").write_text(text)
+    with pytest.raises(RuleError) as error:
+        read_tests("pair.test.yaml")
+    return str(error.value)
+
+
+def case_with(*events: str, expect: str = "none") -> str:
+    return ONE + "".join(f"      - {event}\n" for event in events) + f"    expect: {expect}\n"
+
+
+def failures(*events: str, expect: str = "none") -> list[str]:
+    """Return the codes and labels of the problems of a case."""
+    Path("pair.test.yaml").write_text(case_with(*events, expect=expect))
+    tests = read_tests("pair.test.yaml")
+    return [f"{found.code} {found.label}" for found in check_case(tests, tests.cases[0])]
+
+
+A, B, C = "{at: 0 seconds, kind: a}", "{at: 30 seconds, kind: b}", "{at: 20 seconds, kind: c}"
+
+
+def test_a_wrong_value_is_named_with_its_place() -> None:
+    text = refused(case_with("{at: 0 seconds, x: much}"))
+    assert "error[E0671]: column `x` is double, and `much` is not\n" in text
+    assert "pair.test.yaml:5:28\n" in text
+    assert "^^^^ not of this type\n" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (case_with("{kind: a}"), "error[E0671]: an event without a time\n"),
+        (case_with("{at: soon, kind: a}"), "error[E0671]: `soon` is no time\n"),
+        (case_with("advance: soon"), "error[E0671]: `soon` is not a duration\n"),
+        (case_with("{at: 0 seconds, kid: a}"), "help: did you mean `kind`?"),
+        (case_with("beeps: {at: 0 seconds}"), "error[E0610]: the rules read no stream `beeps`\n"),
+        (case_with(A, "{at: 20 seconds}", "{at: 9 seconds}"), "late: event time was 1 second past it\n"),
+        (case_with(A, "{at: 5 seconds, late: true}"), "error[E0672]: this event is not late\n"),
+        (case_with(A, expect="one"), "error[E0402]: `expect` must be a list of matches, or none\n"),
+        (case_with(A, expect="[{apat: 1}]"), "help: did you mean `apart`?"),
+        (case_with(A, expect="[{x: a}]"), "error[E0673]: `x` of a match is a number\n"),
+        (case_with(A, expect="[{match_end: a}]"), "error[E0673]: `match_end` of a match is a time\n"),
+        ("cases: {}", "error[E0404]: there is no case\n"),
+        ("rule: pear\n" + case_with(A), "error[E0897]: there is no rule and no view `pear`\n"),
+        ("start: soon\n" + case_with(A), "error[E0410]: `soon` is not a point in time\n"),
+        ("defaults: {y: 1}\n" + ONE.partition("\n")[2] + "    - {}\n", "error[E0407]: no stream of these"),
+    ],
+)
+def test_what_a_test_file_cannot_have_is_refused_with_a_code(text: str, says: str) -> None:
+    assert says in refused(text)
+
+
+def test_a_line_of_csv_is_named_with_its_place() -> None:
+    text = "cases:\n  one:\n    expect: none\n    events: |\n      at, kind, x\n      0 seconds, a, 1\n"
+    assert "pair.test.yaml:7:7\n" in refused(text + "      1 second, b, many\n")
+    assert "pair.test.yaml:7:7\n" in refused(text + "      1 second, b\n")
+
+
+def test_a_rule_without_tests_is_told_what_to_write() -> None:
+    result = CliRunner().invoke(cep.commands.cli.main, ["test", "pair.cep", "missing.cep"])
+    assert result.exit_code == 1
+    assert "error[E0670]: `pair.cep` has no tests\nhelp: write them to pair.test.yaml\n" in result.output
+    assert "error[E0611]: there is no file or directory `missing.cep`" in result.output
+
+
+def test_a_match_is_compared_by_the_columns_that_are_written() -> None:
+    assert failures(A, B, expect="[{x: 1}]") == []
+    assert failures(A, B, expect="[{apart: 30 seconds, match_end: 30 seconds}]") == []
+    assert failures(A, B, expect="[{x: 1.000001}]")[0] == "E0674 the nearest match differs: x is 1.0"
+    assert failures(A, B, expect="[{match_end: 20 seconds}]")[0].endswith("00:00:30Z, 10 seconds later")
+    assert failures(A, B) == ["E0674 not all are expected"]
+    assert failures(A, expect="[{x: 1}]") == ["E0674 not found"]
+    assert failures(A, B, expect="[{x: 1}, {x: 1}]") == ["E0674 not found"]
+    assert failures(A, C, B) == []
+
+
+def test_expected_matches_are_assigned_so_that_as_many_as_possible_are_found() -> None:
+    events = [A, B, "{at: 31 seconds, kind: a}", "{at: 40 seconds, kind: b, x: 2}"]
+    assert failures(*events, expect="[{k: one}, {x: 1}]") == []
+    assert failures(*events, expect="[{x: 2}, {k: one}]") == []
+
+
+def test_late_events_are_not_counted() -> None:
+    assert (
+        failures(A, "{at: 31 seconds, k: two}", "{at: 20 seconds, kind: c, late: true}", B, expect="[{}]")
+        == []
+    )
+
+
+def test_a_case_may_end_before_the_input() -> None:
+    Path("pair.cep").write_text(
+        "RULE pair FROM taps PARTITION BY k PATTERN a -> !c FOR 1 MINUTE "
+        "DEFINE a AS kind = 'a', c AS kind = 'c'"
+    )
+    assert failures(A, "advance: 59 seconds") == []
+    assert failures(A, "advance: 60 seconds", expect="[{k: one}]") == []
+    assert failures(A, expect="[{k: one}]") == []
+
+
+def test_matches_that_depend_on_the_order_of_arrival_fail_the_case() -> None:
+    Path("streams.yaml").write_text(STREAMS.replace("    tie_break: [n]\n", ""))
+    Path("pair.cep").write_text(
+        "RULE pair FROM taps PARTITION BY k PATTERN a b DEFINE a AS kind = 'a', b AS kind = 'b'"
+    )
+    events = [f"{{at: 1 second, kind: {kind}}}" for kind in "abababab"]
+    assert [found[:5] for found in failures(*events, expect="[{}, {}, {}, {}]")] == ["E0675"]
+
+
+def test_in_no_order_of_arrival_is_another_event_late() -> None:
+    Path("pair.test.yaml").write_text(
+        case_with(*(f"{{at: {9 * number % 31} seconds, kind: a, late: false}}" for number in range(2)))
+    )
+    tests = read_tests("pair.test.yaml")
+    lag_us, random = lag_of(tests.compiled.rule_set), Random(1)
+    steps = [
+        Arrival("taps", number, random.randrange(100) * 1_000_000, False, tests.cases[0].span)
+        for number in range(40)
+    ]
+    for seed in range(20):
+        latest_us, order = 0, shuffled(steps, lag_us, seed)
+        assert sorted(map(id, order)) == sorted(map(id, steps))
+        for step in order:
+            assert step.time_us > latest_us - lag_us or latest_us == 0
+            latest_us = max(latest_us, step.time_us)
+
+
+def test_each_way_of_delivery_reports_the_same() -> None:
+    text = case_with(A, "{at: 25 seconds, kind: b}", C, "{at: 26 s, k: two}")
+    Path("pair.test.yaml").write_text(text)
+    tests = read_tests("pair.test.yaml")
+    found = [matches_of(tests.compiled.rule_set, ["pair"], tests.cases[0], way) for way in Way]
+    assert found == [[]] * 4
+
+
+def test_transitions_that_no_case_takes_are_named() -> None:
+    Path("pair.test.yaml").write_text(case_with(A))
+    assert coverage(read_tests("pair.test.yaml")).missing == (
+        "pair: no case takes `b` after `a`",
+        "pair: no case has `c` after `a`",
+        "pair: no case has an attempt that a limit in time ends",
+    )
+    times = {40: "a", 50: "b", 60: "a", 200: "b"}
+    later = [f"{{at: {second} seconds, kind: {kind}}}" for second, kind in times.items()]
+    Path("pair.test.yaml").write_text(case_with(A, C, B, *later, expect="[{}]"))
+    found = coverage(read_tests("pair.test.yaml"))
+    assert (found.n_taken, found.n_all, found.missing) == (4, 4, ())
+
+
+def test_each_kind_of_small_change_is_tried() -> None:
+    Path("pair.test.yaml").write_text(case_with(A))
+    (rule,) = read_tests("pair.test.yaml").compiled.rules
+    assert [mutant.says for mutant in mutants(rule.tree)] == [
+        "directly after instead of ->",
+        "without !c",
+        "directly after instead of ->",
+        "1 MINUTE becomes 54 SECONDS",
+        "1 MINUTE becomes 66 SECONDS",
+        "without kind = 'a'",
+        "= becomes <>",
+        "without x < 5",
+        "< becomes <=",
+        "5 becomes 4",
+        "5 becomes 6",
+        "= becomes <>",
+        "= becomes <>",
+    ]
+
+
+def test_changes_that_a_case_notices_are_not_named() -> None:
+    def unnoticed(*events: str, expect: str = "none") -> list[str]:
+        Path("pair.test.yaml").write_text(case_with(*events, expect=expect))
+        return [mutant.says for mutant in mutate(read_tests("pair.test.yaml")).unnoticed]
+
+    assert "without !c" in unnoticed(A, B, expect="[{}]")
+    assert "without !c" not in unnoticed(A, C, B)
+    assert "without kind = 'a'" in unnoticed(A, B, expect="[{}]")
+    assert "< becomes <=" not in unnoticed("{at: 0 seconds, kind: a, x: 5}", B)
+
+
+def test_a_recorded_alert_has_the_events_that_it_needs_and_passes() -> None:
+    events = [
+        {"k": key, "n": number, "ts": f"2024-05-01T00:00:{number:02}Z", "kind": kind, "x": 1.5}
+        for number, (key, kind) in enumerate(zip("1121212", "azacbbb", strict=True))
+    ]
+    Path("taps.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (line,) = cep_prints("match pair.cep -i taps.jsonl -q").splitlines()
+    assert json.loads(line)["k"] == "2"
+    result = record(line)
+    assert (result.exit_code, result.stdout[-10:]) == (0, ", 2 events\n"[-10:])
+    assert cep_prints("test pair.cep").endswith("1 file, 1 case: all passed\n")
+    assert "error[E0676]: `pair.test.yaml` has a test of match" in record(line).output
+    assert "do not report match" in record(line.replace("1.5", "2.5")).output
+    assert "error[E0676]: this is no match\n" in record("[]").output
+
+
+def record(line: str) -> Result:
+    arguments = ["test", "pair.cep", "--record", line, "-i", "taps.jsonl"]
+    return CliRunner().invoke(cep.commands.cli.main, arguments)
+
+
+def test_junit_counts_cases_and_files_that_cannot_be_read() -> None:
+    Path("pair.test.yaml").write_text(case_with(A, B))
+    Path("other.test.yaml").write_text("rules: pair.cep\ncases: 5\n")
+    result = CliRunner().invoke(cep.commands.cli.main, ["test", ".", "--format", "junit"])
+    assert result.exit_code == 1
+    other, pair = ET.fromstring(result.stdout)
+    assert (other.get("errors"), pair.get("failures"), pair.get("tests")) == ("1", "1", "1")
+    failure = pair.find("testcase/failure")
+    assert failure is not None
+    assert failure.text is not None
+    assert failure.text.startswith("error[E0674]: one: a match that is not expected\n")
+
+
+def test_json_names_each_problem_with_its_place() -> None:
+    Path("pair.test.yaml").write_text(case_with(A, B))
+    result = CliRunner().invoke(cep.commands.cli.main, ["test", ".", "--format", "json", "--mutate"])
+    (file,) = json.loads(result.stdout)
+    assert [(case["passed"], case["problems"][0]["line"]) for case in file["cases"]] == [(False, 3)]
+    assert file["transitions"]["taken"] == 2
+    assert file["transitions"]["missing"][0] == "pair: no case has `c` after `a`"
+    assert "changes" not in file  # of cases that fail, changes say nothing
+
+
+def test_pytest_runs_each_case_as_a_test(folder: Path) -> None:
+    two = case_with(A, B).partition("cases:\n")[2].replace("one:", "two:")
+    Path("pair.test.yaml").write_text(case_with(A, C, B) + two)
+    Path("others.test.yaml").write_text("of: another tool\n")
+    plugin = "cep.rule_tests.pytest_plugin"
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", plugin, "-p", "no:cacheprovider", str(folder)],
+        capture_output=True, text=True, check=False, env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": ""},
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "1 failed, 1 passed" in run.stdout
+    assert "error[E0674]: two: a match that is not expected" in run.stdout
+    assert "Traceback" not in run.stdout
+
+
+def test_watch_runs_again_when_a_file_changes(folder: Path) -> None:
+    Path("pair.test.yaml").write_text(case_with(A, C, B))
+    command = [sys.executable, "-m", "cep", "test", "pair.cep", "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            while "watching" not in process.stderr.readline():
+                assert process.poll() is None
+            time.sleep(0.01)  # a file system may count the time of a change in milliseconds
+            Path("pair.cep").write_text(RULE.replace("kind = 'c'", "kind = 'z'"))
+            while "watching" not in process.stderr.readline():
+                assert process.poll() is None
+        finally:
+            process.terminate()
+        assert [line for line in process.stdout.read().splitlines() if line.endswith("  one")] == [
+            "  passed  one",
+            "  FAILED  one",
+        ]
