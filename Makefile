@@ -5,7 +5,7 @@ SET_UP := .venv/.set-up
 CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check quick servers object-store-test cluster-test connect-test \
+.PHONY: help demo trading payments test test-servers check quick servers object-store-test cluster-test connect-test \
 	tables-test versions newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel package-test \
 	lock clean java warm
 
@@ -14,6 +14,9 @@ help:  ## list the targets
 
 demo: java  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
 	$(BIN)/python -m scenarios.fraud $(ARGS)
+
+trading: java  ## generate orders with planted abuse, stream them through Spark, score the alerts
+	$(BIN)/python -m scenarios.trading $(ARGS)
 
 payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rules, say what arrived where
 	@$(BIN)/python tools/servers/fetch.py wheels kafka

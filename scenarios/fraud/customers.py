@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from scenarios.fraud.delivery import json_lines
 from scenarios.fraud.events import DAY_US, END_US, I64, MILLISECOND_US, START_US
 from scenarios.fraud.pen import Stories
 from scenarios.fraud.traffic import Cards
@@ -69,19 +63,3 @@ def draw_customers(rng: np.random.Generator, cards: Cards, stories: Stories) -> 
         ],
         schema=_SCHEMA,
     )
-
-
-def _write_json(customers: pa.Table, path: Path) -> None:
-    path.write_text("".join(json_lines(customers).to_pylist()), encoding="utf-8")
-
-
-_WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {"json": _write_json, "parquet": pq.write_table}
-"""Format -> the function that writes a file."""
-
-
-def write_customers(folder: Path, customers: pa.Table, file_format: str) -> None:
-    """Write the changelog as one file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"part-0000.{file_format}"
-    _WRITERS[file_format](customers, path)
-    os.utime(path, (END_US // 1_000_000, END_US // 1_000_000))

@@ -1,23 +1,25 @@
-"""Delivery of events in files of JSON lines or Parquet: some arrive late, some twice, some broken.
-
-The order of the files, and of the lines inside a file, is the order of arrival. All events but the stragglers
-arrive within the lateness that the stream declares.
-"""
+"""Delivery of card events in files of JSON lines or Parquet: some arrive late, some twice, some broken."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from scenarios.delivery import (
+    Delays,
+    Deliveries,
+    chosen,
+    json_lines,
+    numbered,
+    set_age,
+    write_lines,
+)
 from scenarios.fraud.events import (
     COUNTRIES,
     DAY_US,
@@ -60,95 +62,38 @@ _SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """Shares of the events that arrive beyond the lateness or twice, and of additional malformed lines."""
-
-    stragglers: float = 0.0005
-    duplicates: float = 0.005
-    malformed: float = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class Deliveries:
-    """Row numbers of the events in the order of arrival. An event that is delivered twice occurs twice."""
-
-    row: I64
-    n_stragglers: int
-    n_duplicates: int
-
-
-def draw_deliveries(rng: np.random.Generator, events: Events, faults: Faults) -> Deliveries:
-    """Return the order in which the events arrive."""
-    n = len(events)
-    delay_us = (rng.exponential(2.0, n) * SECOND_US).astype(np.int64)
-    held_up = rng.random(n) < 0.05
-    delay_us[held_up] = rng.integers(0, LATENESS_US - MINUTE_US, int(held_up.sum()))
-    delay_us = np.minimum(delay_us, LATENESS_US - MINUTE_US)
-    straggles = (rng.random(n) < faults.stragglers) & (events.case == NOTHING)
-    delay_us[straggles] = rng.integers(HOUR_US, 8 * DAY_US, int(straggles.sum()))
-    again = np.flatnonzero(rng.random(n) < faults.duplicates)
-    again_us = events.ts_us[again] + delay_us[again] + rng.integers(0, MINUTE_US, len(again))
-    arrival_us = np.concatenate([events.ts_us + delay_us, again_us])
-    row = np.concatenate([np.arange(n), again])
-    return Deliveries(row[np.argsort(arrival_us, kind="stable")], int(straggles.sum()), len(again))
+DELAYS = Delays(2 * SECOND_US, LATENESS_US - MINUTE_US, (HOUR_US, 8 * DAY_US), MINUTE_US)
+"""All events but the stragglers arrive within the lateness."""
 
 
 def event_table(events: Events, event_id: I64) -> pa.Table:
     """Return the events as the table that is delivered in Parquet."""
 
-    def text(prefix: str, numbers: I64) -> pa.Array:
-        digits = pc.cast(pa.array(numbers), pa.string())
-        return pc.if_else(
-            pa.array(numbers == NOTHING),
-            pa.scalar(None, pa.string()),
-            pc.binary_join_element_wise(prefix, digits, ""),
-        )
-
     def flag(numbers: I64) -> pa.Array:
         return pa.array(numbers == 1, mask=numbers == NOTHING)
 
-    def name(names: tuple[str, ...], numbers: I64) -> pa.Array:
-        return pa.array(names).take(pa.array(numbers, mask=numbers == NOTHING))
-
     def device(numbers: I64) -> pa.Array:
-        own = text("d", np.where(numbers < STRANGE_DEVICE, numbers, NOTHING))
-        strange = text("x", np.where(numbers >= STRANGE_DEVICE, numbers - STRANGE_DEVICE, NOTHING))
+        own = numbered("d", np.where(numbers < STRANGE_DEVICE, numbers, NOTHING))
+        strange = numbered("x", np.where(numbers >= STRANGE_DEVICE, numbers - STRANGE_DEVICE, NOTHING))
         return pc.coalesce(own, strange)
 
     return pa.table(
         [
             pa.array(event_id),
             pa.array(events.ts_us).cast(pa.timestamp("us", tz="UTC")),
-            text("card-", events.card),
-            name(KINDS, events.kind),
+            numbered("card-", events.card),
+            chosen(KINDS, events.kind),
             pa.array(events.amount, from_pandas=True),  # NaN is NULL
-            name(COUNTRIES, events.country),
-            text("m", events.merchant),
+            chosen(COUNTRIES, events.country),
+            numbered("m", events.merchant),
             flag(events.card_present),
             flag(events.approved),
             device(events.device),
-            text("p", events.payee),
-            name(COUNTRIES, events.payee_country),
+            numbered("p", events.payee),
+            chosen(COUNTRIES, events.payee_country),
         ],
         schema=_SCHEMA,
     )
-
-
-def json_lines(table: pa.Table) -> pa.Array:
-    """Return a JSON object with a line end for each row, without the fields that are NULL."""
-    pieces: list[Any] = []
-    before = "{"
-    for field in table.schema:
-        column = table[field.name].combine_chunks()
-        quote = '"' if pa.types.is_string(field.type) or pa.types.is_timestamp(field.type) else ""
-        values = column.cast(pa.timestamp("ms", tz="UTC"), safe=False) if field.name == "ts" else column
-        text = pc.binary_join_element_wise(
-            f'{before}"{field.name}":{quote}', values.cast(pa.string()), quote, ""
-        )
-        pieces.append(pc.fill_null(text, "") if column.null_count else text)
-        before = ","
-    return pc.binary_join_element_wise(*pieces, "}\n", "")
 
 
 def malformed_line(rng: np.random.Generator, line: str, flaw: str, event_id: int) -> str:
@@ -206,9 +151,7 @@ def write_files(
         first, end = int(flaw_bounds[idx]), int(flaw_bounds[idx + 1])
         path = folder / f"part-{idx:04d}.{file_format}"
         writer(rng, path, table, flaws[first:end], len(events) + 1 + np.arange(first, end))
-        # A stream reads files by age, so each file gets a second of its own.
-        age_s = END_US // SECOND_US + idx
-        os.utime(path, (age_s, age_s))
+        set_age(path, idx, END_US)
     return {flaw: flaws.count(flaw) for flaw in known_flaws}
 
 
@@ -228,9 +171,7 @@ def _write_json(rng: np.random.Generator, path: Path, table: pa.Table, flaws: li
     every = pa.concat_arrays([lines, pa.array(broken, pa.string())]).take(
         pa.array(_places(rng, len(lines), len(broken)))
     )
-    # The values of a string array lie one after another in memory. With their line ends they form the file.
-    offsets = np.frombuffer(every.buffers()[1], dtype=np.int32)
-    path.write_bytes(memoryview(every.buffers()[2])[: offsets[len(every)]])
+    write_lines(every, path)
 
 
 def _write_parquet(rng: np.random.Generator, path: Path, table: pa.Table, flaws: list[str], ids: I64) -> None:

@@ -8,7 +8,6 @@ The same seed gives the same bytes every time.
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scenarios.fraud.customers import draw_customers, write_customers
-from scenarios.fraud.delivery import Faults, draw_deliveries, write_files
-from scenarios.fraud.events import BALANCE, MILLISECOND_US, NOTHING, Events, concat
+from scenarios.delivery import Faults, draw_deliveries, generate_once, write_file
+from scenarios.fraud.customers import draw_customers
+from scenarios.fraud.delivery import DELAYS, write_files
+from scenarios.fraud.events import BALANCE, END_US, MILLISECOND_US, NOTHING, Events, concat
 from scenarios.fraud.pen import Case
 from scenarios.fraud.stories import plant
 from scenarios.fraud.traffic import EVENTS_PER_CARD, draw_cards, draw_statements, draw_traffic, with_payees
@@ -95,16 +95,13 @@ def truth_table(events: Events, cases: tuple[Case, ...]) -> pa.Table:
 
 def generate(options: Options, out: Path) -> dict[str, Any]:
     """Write events, truth and manifest into `out`, unless they exist; return the manifest."""
-    manifest_path = out / "manifest.json"
-    if manifest_path.exists():
-        manifest: dict[str, Any] = json.loads(manifest_path.read_text())
-        if manifest["options"] == options.to_json():
-            return manifest
-        manifest_path.unlink()
+    return generate_once(out, options.to_json(), lambda: _write(options, out))
+
+
+def _write(options: Options, out: Path) -> dict[str, Any]:
     rng = np.random.default_rng(options.seed)
     events, cases, customers = draw_events(rng, options.events)
-    deliveries = draw_deliveries(rng, events, options.faults)
-    out.mkdir(parents=True, exist_ok=True)
+    deliveries = draw_deliveries(rng, events.ts_us, events.case == NOTHING, options.faults, DELAYS)
     for name in ("events", "customers"):
         shutil.rmtree(out / name, ignore_errors=True)
     flaws = write_files(
@@ -116,10 +113,9 @@ def generate(options: Options, out: Path) -> dict[str, Any]:
         n_files=options.files,
         file_format=options.file_format,
     )
-    write_customers(out / "customers", customers, options.file_format)
+    write_file(out / "customers", 0, customers, options.file_format, END_US)
     pq.write_table(truth_table(events, cases), out / "truth.parquet")
-    manifest = {
-        "options": options.to_json(),
+    return {
         "events": len(events),
         "lines": len(deliveries.row) + sum(flaws.values()),
         "duplicates": deliveries.n_duplicates,
@@ -128,9 +124,6 @@ def generate(options: Options, out: Path) -> dict[str, Any]:
         "stories": len(cases),
         "customers": len(customers),
     }
-    # The manifest is written last, because it says that the files are complete.
-    manifest_path.write_text(json.dumps(manifest, indent=2) + "\n")
-    return manifest
 
 
 @click.command(help="Generate card events with planted fraud and its truth.")

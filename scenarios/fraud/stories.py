@@ -14,10 +14,9 @@ import numpy as np
 from scenarios.fraud.events import DAY_US, END_US, HOUR_US, I64, MINUTE_US, START_US
 from scenarios.fraud.pen import Case, Pen, Stories
 from scenarios.fraud.traffic import CYCLE_US, Cards
+from scenarios.score import LOOKALIKE, NEAR_MISS
 
 FRAUD = "fraud"
-NEAR_MISS = "near_miss"
-LOOKALIKE = "lookalike"
 
 EVENTS_PER_FRAUD = 20_000
 """Each rule has one fraud and one near miss in this many events, but at least `MIN_FRAUDS` of each."""

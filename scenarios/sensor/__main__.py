@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cep.commands.group import EXIT_INTERRUPTED, ErrorReportingGroup
-from cep.commands.run import compile_for
-from scenarios.run_folder import clear_results, place_pipeline, read_matches
+from cep.commands.group import ErrorReportingGroup
+from scenarios.command import run_in
+from scenarios.run_folder import read_matches
 from scenarios.sensor.score import MATCH_COLUMNS, score, score_table
 from scenarios.sensor.series import WHERE_TO_GET_IT, read_readings, read_windows, write_readings
 
@@ -35,14 +35,7 @@ def main(data: Path | None, out: Path, mode: str, debug: bool) -> None:
     console = Console()
     labelled = [window for of_series in windows.values() for window in of_series]
     console.print(f"{len(readings):,} readings of {len(windows)} series, {len(labelled)} labelled windows")
-    from spark_runtime import run_pipeline
-
-    clear_results(out)
-    pipeline = place_pipeline(PIPELINE, out, file_format="csv", mode=mode)
-    compile_for(pipeline)
-    summary = run_pipeline(pipeline)
-    if summary.was_stopped:
-        click.get_current_context().exit(EXIT_INTERRUPTED)
+    run_in(PIPELINE, out, file_format="csv", mode=mode)
     console.print(score_table(score(read_matches(out / "matches", MATCH_COLUMNS), labelled)))
 
 

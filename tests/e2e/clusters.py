@@ -20,8 +20,8 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
+from scenarios.delivery import Faults
 from scenarios.fraud.__main__ import PIPELINE as FRAUD
-from scenarios.fraud.delivery import Faults
 from scenarios.fraud.generate import Options, generate
 from scenarios.run_folder import place_pipeline
 from scenarios.sensor.__main__ import PIPELINE as SENSOR

@@ -1,4 +1,4 @@
-"""One rule text, the same matches: a local run, a Spark batch and a Spark stream over both scenarios."""
+"""One rule text, the same matches: a local run, a Spark batch and a Spark stream over three scenarios."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ from click.testing import CliRunner
 from cep.local.match_file import match_file
 from cep.rule_set import RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook
+from scenarios.delivery import Faults
 from scenarios.fraud.__main__ import PIPELINE as FRAUD_PIPELINE
 from scenarios.fraud.__main__ import main as fraud_command
-from scenarios.fraud.delivery import Faults
 from scenarios.fraud.generate import Options, generate
 from scenarios.run_folder import clear_results, place_pipeline
 from scenarios.sensor.__main__ import PIPELINE as SENSOR_PIPELINE
 from scenarios.sensor.__main__ import main as sensor_command
 from scenarios.sensor.series import read_readings, read_windows, write_readings
+from scenarios.trading.__main__ import PIPELINE as TRADING_PIPELINE
+from scenarios.trading.__main__ import main as trading_command
+from scenarios.trading.generate import MIN_EVENTS as MIN_TRADING_EVENTS
+from scenarios.trading.generate import Options as TradingOptions
+from scenarios.trading.generate import generate as generate_trading
+from scenarios.trading.stories import PLOTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,8 +50,8 @@ def _in_one_order(matches: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def _local(programs: RuleSet, out: Path, *, as_stream: bool) -> list[dict[str, Any]]:
-    inputs = {"card_events": out / "events", "customers": out / "customers", "countries": COUNTRIES}
-    named = {name: inputs.get(name, out / "events") for name in programs.inputs}
+    tables = {name: COUNTRIES if name == "countries" else out / name for name in programs.tables}
+    named = {name: tables.get(name, out / "events") for name in programs.inputs}
     result = match_file(programs, named, as_stream=as_stream)
     assert result.counts.late == 0
     return _in_one_order(result.matches, programs.match_schema)
@@ -87,6 +93,18 @@ def test_fraud_matches_are_the_same_locally_in_a_batch_and_in_a_stream(
     assert manifest["duplicates"] > 0
     matches = _assert_all_ways_agree(RULES / "fraud", FRAUD_PIPELINE, tmp_path, file_format)
     assert {row["rule"] for row in matches} == {path.stem for path in (RULES / "fraud").glob("*.cep")}
+
+
+def test_trading_matches_are_the_same_locally_in_a_batch_and_in_a_stream(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    options = TradingOptions(MIN_TRADING_EVENTS, seed=5, files=8, faults=Faults(stragglers=0.0))
+    manifest = generate_trading(options, tmp_path)
+    assert manifest["duplicates"] > 0
+    matches = _assert_all_ways_agree(RULES / "trading", TRADING_PIPELINE, tmp_path, "json")
+    assert {row["rule"] for row in matches} == {path.stem for path in (RULES / "trading").glob("*.cep")} | {
+        "self_match"
+    }
 
 
 def write_benchmark(data: Path) -> None:
@@ -143,6 +161,15 @@ def test_the_fraud_command_finds_every_planted_fraud(spark: SparkSession, tmp_pa
     score_lines = result.output.partition("Planted fraud")[2].splitlines()
     assert max(map(len, score_lines)) <= 80
     assert found == {rule: ["5", "5", "100.0%"] for rule in rules}
+
+
+def test_the_trading_command_finds_all_abuse_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+    arguments = ["--events", str(MIN_TRADING_EVENTS), "--out", str(tmp_path), "--mode", "batch"]
+    result = CliRunner().invoke(trading_command, arguments, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    score_lines = result.output.partition("Planted abuse")[2].splitlines()
+    found = {row[0]: row[1:] for row in map(str.split, score_lines) if row and row[0] in PLOTS}
+    assert found == {rule: ["6", "6", "100.0%", "6", "100.0%", "6", "0", "0"] for rule in PLOTS}
 
 
 def test_the_sensor_command_says_which_windows_were_hit(spark: SparkSession, tmp_path: Path) -> None:

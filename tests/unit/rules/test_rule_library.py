@@ -63,6 +63,13 @@ def test_a_folder_is_copied_as_a_whole_and_what_is_the_same_is_kept(
     )
     assert cli("copy", "trading").stdout == (
         "wrote trading/fill_burst.cep\n"
+        "wrote trading/front_running.cep\n"
+        "wrote trading/layering.cep\n"
+        "wrote trading/marking_the_close.cep\n"
+        "wrote trading/momentum_ignition.cep\n"
+        "wrote trading/v_shape.cep\n"
+        "wrote trading/w_shape.cep\n"
+        "wrote trading/wash_trades.cep\n"
         "kept trading/streams.yaml: it is the same\n"
         "kept trading/spoofing.cep: it is the same\n"
     )

@@ -15,7 +15,7 @@ RULES = Path(__file__).parents[3] / "rules"
 MINUTE_US = 60_000_000
 
 
-def matches_of(folder: str, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def matches_of(folder: str, name: str, rows: Any) -> list[dict[str, Any]]:
     path = RULES / folder / f"{name}.cep"
     return find_matches(
         Source(str(path), path.read_text()), load_streams(RULES / folder / "streams.yaml"), rows
@@ -84,6 +84,13 @@ def test_fills_in_a_burst_are_each_within_200_milliseconds_of_the_one_before() -
     assert matches_of("trading", "fill_burst", orders(*slow)) == []
 
 
+def with_instrument(
+    *events: tuple[int, str, str, int, int], typical_size: int = 100, phase: str = "continuous"
+) -> dict[str, list[dict[str, Any]]]:
+    known = {"symbol": "ACME", "ts": 0, "op": "c", "typical_size": typical_size, "phase": phase}
+    return {"orders": orders(*events), "instruments": [known]}
+
+
 def shown_and_withdrawn(at: int, order: int, after: int = 500) -> list[tuple[int, str, str, int, int]]:
     return [(at, "placed", "buy", order, 1000), (at + after, "cancelled", "buy", order, 1000)]
 
@@ -91,7 +98,7 @@ def shown_and_withdrawn(at: int, order: int, after: int = 500) -> list[tuple[int
 def test_orders_withdrawn_at_once_before_a_trade_on_the_other_side() -> None:
     shown = [*shown_and_withdrawn(0, 1), *shown_and_withdrawn(2500, 2), *shown_and_withdrawn(4000, 3, 100)]
     trade = (6100, "filled", "sell", 9, 50)
-    (match,) = matches_of("trading", "spoofing", orders(*shown, trade))
+    (match,) = matches_of("trading", "spoofing", with_instrument(*shown, trade))
     assert (match["shown"], match["traded"]) == (3000, 50)
     for harmless in (
         [*shown, (6101, "filled", "sell", 9, 50)],  # too late
@@ -99,4 +106,6 @@ def test_orders_withdrawn_at_once_before_a_trade_on_the_other_side() -> None:
         [*shown[:4], *shown_and_withdrawn(4000, 3, 501), trade],  # left long enough to be taken
         [*shown[:4], trade],
     ):
-        assert matches_of("trading", "spoofing", orders(*harmless)) == []
+        assert matches_of("trading", "spoofing", with_instrument(*harmless)) == []
+    assert matches_of("trading", "spoofing", with_instrument(*shown, trade, typical_size=101)) == []
+    assert matches_of("trading", "spoofing", with_instrument(*shown, trade, phase="closing")) == []

@@ -13,7 +13,8 @@ import pytest
 from cep.arrays import F64
 from cep.formats.files import Format, read_events
 from cep.settings.schema_file import load_streams
-from scenarios.fraud.delivery import JSON_FLAWS, PARQUET_FLAWS, Faults, draw_deliveries
+from scenarios.delivery import Faults, draw_deliveries
+from scenarios.fraud.delivery import DELAYS, JSON_FLAWS, PARQUET_FLAWS
 from scenarios.fraud.events import (
     DAY_US,
     END_US,
@@ -28,7 +29,8 @@ from scenarios.fraud.events import (
 )
 from scenarios.fraud.generate import Options, draw_events, generate, truth_table
 from scenarios.fraud.pen import Case
-from scenarios.fraud.stories import FRAUD, LOOKALIKE, NEAR_MISS, PLOTS, n_frauds
+from scenarios.fraud.stories import FRAUD, PLOTS, n_frauds
+from scenarios.score import LOOKALIKE, NEAR_MISS
 
 ROOT = Path(__file__).resolve().parents[3]
 CARD_EVENTS = load_streams(ROOT / "rules" / "fraud" / "streams.yaml")["card_events"]
@@ -120,7 +122,9 @@ def test_every_event_but_the_stragglers_arrives_within_the_lateness(
     events, _ = drawn
     assert CARD_EVENTS.lateness_us == LATENESS_US
     for faults, some_are_late in ((Faults(stragglers=0.0), False), (Faults(stragglers=0.01), True)):
-        deliveries = draw_deliveries(np.random.default_rng(1), events, faults)
+        deliveries = draw_deliveries(
+            np.random.default_rng(1), events.ts_us, events.case == NOTHING, faults, DELAYS
+        )
         times = events.ts_us[deliveries.row]
         behind = np.maximum.accumulate(times) - times
         is_late = behind >= LATENESS_US

@@ -12,7 +12,7 @@ from rich.console import Console
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.fraud.generate import Options, generate
-from scenarios.fraud.score import Score, score, score_table
+from scenarios.score import Score, score, score_table
 
 ROOT = Path(__file__).resolve().parents[3]
 T0 = datetime(2025, 3, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> list[Score]:
         "countries": ROOT / "scenarios" / "fraud" / "countries.csv",
     }
     matches = match_file(programs, inputs).matches
-    return score(matches, pq.read_table(out / "truth.parquet"))
+    return score(matches, pq.read_table(out / "truth.parquet"), "card_id")
 
 
 def test_the_rules_find_every_planted_fraud(scores: list[Score]) -> None:
@@ -91,13 +91,13 @@ def test_a_score_counts_frauds_met_and_alerts_that_meet_one() -> None:
             ("r", "z", 2, 3),  # nobody planted that
         ]
     )
-    assert score(matches, truth) == [
+    assert score(matches, truth, "card_id") == [
         Score(
             "r",
             3,
             1,
             alerts=6,
-            alerts_on_fraud=2,
+            alerts_on_planted=2,
             near_misses=1,
             near_misses_reported=1,
             lookalikes_reported=1,
@@ -107,7 +107,7 @@ def test_a_score_counts_frauds_met_and_alerts_that_meet_one() -> None:
             1,
             0,
             alerts=1,
-            alerts_on_fraud=0,
+            alerts_on_planted=0,
             near_misses=0,
             near_misses_reported=0,
             lookalikes_reported=0,
@@ -117,14 +117,14 @@ def test_a_score_counts_frauds_met_and_alerts_that_meet_one() -> None:
 
 def test_no_alerts_is_no_recall() -> None:
     truth = _truth([("r", "fraud", "a", 0, 10)])
-    (row,) = score(_matches([]).cast(_matches([("r", "a", 0, 1)]).schema), truth)
+    (row,) = score(_matches([]).cast(_matches([("r", "a", 0, 1)]).schema), truth, "card_id")
     assert (row.recall, row.precision, row.alerts) == (0.0, 1.0, 0)
 
 
 def test_the_table_of_scores_fits_80_columns() -> None:
     console = Console(width=80, file=io.StringIO())
     with console.capture() as shown:
-        console.print(score_table([Score("dormant_card_wakes", *[1_234] * 7)]))
+        console.print(score_table("Title", [Score("dormant_card_wakes", *[1_234] * 7)]))
     lines = [line.rstrip() for line in shown.get().splitlines()]
     assert lines[1:] == [
         "                                                           near           look-",

@@ -8,18 +8,30 @@ import yaml
 from scenarios.fraud.__main__ import PIPELINE
 from scenarios.run_folder import RESULTS, clear_results, place_pipeline
 from scenarios.sensor.__main__ import PIPELINE as SENSOR_PIPELINE
+from scenarios.trading.__main__ import PIPELINE as TRADING_PIPELINE
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_usual_run_uses_the_pipeline_file_that_users_read() -> None:
-    assert place_pipeline(PIPELINE, ROOT / "out" / "fraud", file_format="json", mode="stream") == PIPELINE
+    for folder, pipeline in (("fraud", PIPELINE), ("trading", TRADING_PIPELINE)):
+        assert place_pipeline(pipeline, ROOT / "out" / folder, file_format="json", mode="stream") == pipeline
     assert place_pipeline(SENSOR_PIPELINE, ROOT / "out" / "sensor", file_format="csv", mode="stream") == (
         SENSOR_PIPELINE
     )
 
 
-@pytest.mark.parametrize("pipeline", [PIPELINE, SENSOR_PIPELINE])
+TABLES = {
+    PIPELINE: {
+        "customers": ("parquet", "customers"),
+        "countries": ("csv", str(PIPELINE.with_name("countries.csv"))),
+    },
+    SENSOR_PIPELINE: {},
+    TRADING_PIPELINE: {"accounts": ("parquet", "accounts"), "instruments": ("parquet", "instruments")},
+}
+
+
+@pytest.mark.parametrize("pipeline", [PIPELINE, SENSOR_PIPELINE, TRADING_PIPELINE])
 def test_a_moved_pipeline_reads_the_same_rules_and_keeps_all_else_in_its_folder(
     pipeline: Path, tmp_path: Path
 ) -> None:
@@ -40,10 +52,7 @@ def test_a_moved_pipeline_reads_the_same_rules_and_keeps_all_else_in_its_folder(
         "path": "events",
         "max_files_per_trigger": 9,
     }
-    if tables:
-        customers, countries = tables
-        assert (customers["format"], customers["path"]) == ("parquet", "customers")
-        assert (countries["format"], Path(countries["path"])) == ("csv", pipeline.parent / "countries.csv")
+    assert {table["table"]: (table["format"], table["path"]) for table in tables} == TABLES[pipeline]
     places = [after[name]["path"] for name in ("late", "dead_letter")] + [after["checkpoint"]]
     assert places == ["late", "dead_letter", "checkpoint"]
     assert [sink.get("path") for sink in after["sinks"]] == ["matches", None]

@@ -1,0 +1,1 @@
+"""An exchange: generated orders and trades with planted abuse, eight rules, and a score of what they find."""
