@@ -183,8 +183,10 @@ def _marking_the_close(
     hour: float = _CLOSES - 9 / 60,
     n_traders: int = 1,
 ) -> str:
-    pen.at(hour - 0.4)
-    for _ in range(8):
+    # The price is level in the half hour before: its average is the price at which the trades start.
+    pen.at(hour - 0.55)
+    pen.bend((0.55 * 3600, 0))
+    for _ in range(11):
         pen.trade(pen.stranger(), pen.side, pen.size(0.5, 1.5))
         pen.wait(60, 170)
     pen.at(hour)
