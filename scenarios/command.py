@@ -14,7 +14,6 @@ from cep.commands.group import EXIT_INTERRUPTED, ErrorReportingGroup
 from cep.commands.run import compile_for
 from scenarios.run_folder import clear_results, place_pipeline
 
-
 _FORMATS = click.Choice(["json", "parquet"])
 
 
