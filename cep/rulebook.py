@@ -72,6 +72,7 @@ def load_rules(
     rules: str | Path | Sequence[str | Path],
     streams: str | Path | Stream | Streams | None = None,
     only: str | Sequence[str] = (),
+    parameters: Mapping[str, str] | None = None,
 ) -> RuleSet:
     """Return the compiled rules of a text, of a ``.cep`` file, of a directory, or of several of these.
 
@@ -84,6 +85,8 @@ def load_rules(
         ``streams.yaml`` in its folder or above. A text needs `streams`, because no file is next to it.
     only
         Names of rules or views: these, and those whose matches they read; without names all.
+    parameters
+        Other values of parameters (`PARAM`), as they are written in rules: ``{"small": "4"}``.
 
     Raises
     ------
@@ -103,7 +106,7 @@ def load_rules(
         advice = "give `streams`: a streams file, or what load_streams returns"
         raise RuleError([Diagnostic("E0612", "a rule text has no streams file beside it", help=advice)])
     book = load_rulebook(paths, declared) if paths else Rulebook((), {})
-    return compile_texts([*texts, *book.sources], declared or book.streams, only).rule_set
+    return compile_texts([*texts, *book.sources], declared or book.streams, only, parameters).rule_set
 
 
 def is_rules(item: str | Path) -> bool:
@@ -111,14 +114,21 @@ def is_rules(item: str | Path) -> bool:
     return isinstance(item, str) and ("\n" in item or is_rule_text(item))
 
 
-def compile_rulebook(rulebook: Rulebook, only: str | Sequence[str] = ()) -> Compiled:
+def compile_rulebook(
+    rulebook: Rulebook, only: str | Sequence[str] = (), parameters: Mapping[str, str] | None = None
+) -> Compiled:
     """Return the compiled rules: all, or those in `only`. Raises RuleError with all problems."""
-    return compile_texts(rulebook.sources, rulebook.streams, only)
+    return compile_texts(rulebook.sources, rulebook.streams, only, parameters)
 
 
-def compile_texts(sources: Sequence[Source], streams: Streams, only: str | Sequence[str] = ()) -> Compiled:
+def compile_texts(
+    sources: Sequence[Source],
+    streams: Streams,
+    only: str | Sequence[str] = (),
+    parameters: Mapping[str, str] | None = None,
+) -> Compiled:
     """Return the rules in `sources`, compiled: all, or those named in `only` and those whose matches they
-    read.
+    read. `parameters` are other values of parameters (`cep.language.parameters`).
 
     Raises RuleError with every problem of all sources, or with every name that no rule has (E0897).
     """
@@ -135,7 +145,7 @@ def compile_texts(sources: Sequence[Source], streams: Streams, only: str | Seque
                 for name in unknown
             ]
         )
-    return compile_sources(sources, streams, names)
+    return compile_sources(sources, streams, names, parameters)
 
 
 def texts_of(compiled: Compiled) -> tuple[Source, ...]:
@@ -146,14 +156,18 @@ def texts_of(compiled: Compiled) -> tuple[Source, ...]:
     return tuple(Source(name, print_rules(of_file)) for name, of_file in trees.items())
 
 
-def check_rules(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Checked:
-    """Return every problem of all rule files in `paths` and of their streams files."""
+def check_rules(
+    paths: Iterable[str | Path],
+    streams: str | Path | Streams | None = None,
+    parameters: Mapping[str, str] | None = None,
+) -> Checked:
+    """Return every problem of all rule files in `paths`, of their streams files and of `parameters`."""
     problems: list[Diagnostic] = []
     files = _rule_files(paths, problems)
     books = _load(files, streams, problems)
     n_rules = 0
     for book in books:
-        rules, found = check_sources(book.sources, book.streams)
+        rules, found = check_sources(book.sources, book.streams, parameters)
         problems += found
         n_rules += len(rules)
         for rule in rules:

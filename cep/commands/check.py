@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from cep.commands.group import EXIT_PROBLEMS, show
-from cep.commands.options import quiet_option, streams_option
+from cep.commands.options import quiet_option, set_option, streams_option
 from cep.diagnostics.diagnostic import to_json
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @streams_option
+@set_option
 @click.option("--json", "as_json", is_flag=True, help="Print the problems as one JSON list.")
 @quiet_option
-def check(paths: Sequence[Path], streams: Path | None, as_json: bool, quiet: bool) -> None:
+def check(
+    paths: Sequence[Path], streams: Path | None, parameters: Mapping[str, str], as_json: bool, quiet: bool
+) -> None:
     """Report all problems of all rule files in PATHS (files or directories)."""
     from cep.rulebook import check_rules
 
-    checked = check_rules(paths, streams)
+    checked = check_rules(paths, streams, parameters)
     n_errors = sum(problem.is_error for problem in checked.problems)
     if as_json:
         import json

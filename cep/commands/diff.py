@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cep.commands.group import EXIT_PROBLEMS, EXIT_STATE_ENDS
-from cep.commands.options import AS_JSON, streams_option
+from cep.commands.options import AS_JSON, set_option, streams_option
 
 if TYPE_CHECKING:
     from cep.program.changes import Changes, RuleChange
@@ -51,6 +51,7 @@ class _Stored:
     help="A checkpoint or a savepoint, which has the old rules; their open runs are counted.",
 )
 @streams_option
+@set_option
 @click.option(
     "--format",
     "output_format",
@@ -58,10 +59,17 @@ class _Stored:
     default="text",
     help="json: one JSON object.",
 )
-def diff(paths: Sequence[Path], checkpoint: str | None, streams: Path | None, output_format: str) -> None:
+def diff(
+    paths: Sequence[Path],
+    checkpoint: str | None,
+    streams: Path | None,
+    parameters: Mapping[str, str],
+    output_format: str,
+) -> None:
     """Say what becomes of stored state if NEW rules replace OLD ones, rule by rule. Nothing is changed.
 
     OLD and NEW are rule files, directories or pipeline files. With --checkpoint only NEW is given.
+    --set is for rule files and directories of NEW.
 
     Exit codes: 0 all state continues, 3 state of some rule ends or begins, 1 the state cannot continue.
     """
@@ -75,7 +83,7 @@ def diff(paths: Sequence[Path], checkpoint: str | None, streams: Path | None, ou
         )
     stored = None if checkpoint is None else _stored(checkpoint)
     before = _rules(paths[0], streams) if stored is None else stored.rules
-    now = _rules(paths[-1], streams)
+    now = _rules(paths[-1], streams, parameters)
     has_corrections = bool(before.corrections or now.corrections) or (
         stored is not None and stored.has_corrections
     )
@@ -88,14 +96,16 @@ def diff(paths: Sequence[Path], checkpoint: str | None, streams: Path | None, ou
         click.get_current_context().exit(EXIT_PROBLEMS if changes.refusals else EXIT_STATE_ENDS)
 
 
-def _rules(path: Path, streams: Path | None) -> RuleSet:
+def _rules(path: Path, streams: Path | None, parameters: Mapping[str, str] | None = None) -> RuleSet:
     if path.suffix in _PIPELINE_FILES:
+        if parameters:
+            raise click.UsageError(f"--set is for rules: write `parameters` into {path}")
         from spark_runtime.pipeline.pipeline_file import load_pipeline
 
         return load_pipeline(path).rules
     from cep.rulebook import load_rules
 
-    return load_rules([path], streams)
+    return load_rules([path], streams, parameters=parameters)
 
 
 def _stored(checkpoint: str) -> _Stored:

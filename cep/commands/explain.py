@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from cep.commands.group import show
-from cep.commands.options import only_option, streams_option
+from cep.commands.options import only_option, set_option, streams_option
 
 
 @click.command()
 @click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
 @streams_option
 @only_option
+@set_option
 @click.option(
     "--stage",
     type=click.Choice(["ast", "ir", "nfa", "program", "all"]),
@@ -28,12 +29,17 @@ from cep.commands.options import only_option, streams_option
     help="dot, mermaid: a picture of the automata, for Graphviz or Mermaid.",
 )
 def explain(
-    rules: Sequence[Path], streams: Path | None, only: Sequence[str], stage: str | None, picture: str
+    rules: Sequence[Path],
+    streams: Path | None,
+    only: Sequence[str],
+    parameters: Mapping[str, str],
+    stage: str | None,
+    picture: str,
 ) -> None:
     """Show what RULES compile to: predicates, automaton, bounds, what a run remembers."""
     from cep.rulebook import compile_rulebook, load_rulebook
 
-    compiled = compile_rulebook(load_rulebook(rules, streams), only)
+    compiled = compile_rulebook(load_rulebook(rules, streams), only, parameters)
     show(compiled.warnings)
     if picture != "text":
         if stage is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from cep.commands.group import EXIT_PASSED_OVER, show
-from cep.commands.options import only_option, progress_option, quiet_option, streams_option
+from cep.commands.options import (
+    only_option,
+    progress_option,
+    quiet_option,
+    set_option,
+    streams_option,
+)
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.commands.warm import compile_engine
 from cep.diagnostics.diagnostic import suggestion
@@ -56,6 +62,7 @@ input_option = click.option(
 @input_option
 @streams_option
 @only_option
+@set_option
 @click.option(
     "--stream",
     "chosen",
@@ -104,6 +111,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     inputs: Sequence[str],
     streams: Path | None,
     only: Sequence[str],
+    parameters: Mapping[str, str],
     chosen: Sequence[str],
     file_format: str | None,
     output: str | None,
@@ -130,7 +138,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         writer_of(path)
     if file_format is not None:
         FORMATS.get(file_format)
-    rule_set = _chosen(compile_files(rules, streams, only), chosen).with_corrections(corrections)
+    rule_set = _chosen(compile_files(rules, streams, only, parameters), chosen).with_corrections(corrections)
     events = input_paths(rule_set, inputs)
     watched = _Reading(progress_line(quiet, progress), quiet, rule_set)
 
@@ -223,11 +231,16 @@ def require_order(rules: Sequence[Path], inputs: Sequence[str]) -> None:
     raise click.UsageError(f"`{given}` is a rule file, --input takes events{instead}")
 
 
-def compile_files(paths: Sequence[Path], streams: Path | None, only: Sequence[str] = ()) -> Compiled:
+def compile_files(
+    paths: Sequence[Path],
+    streams: Path | None,
+    only: Sequence[str] = (),
+    parameters: Mapping[str, str] | None = None,
+) -> Compiled:
     """Compile the rules in `paths`, or `only` some, show their warnings and return the result."""
     from cep.rulebook import compile_rulebook, load_rulebook
 
-    compiled = compile_rulebook(load_rulebook(paths, streams), only)
+    compiled = compile_rulebook(load_rulebook(paths, streams), only, parameters)
     show(compiled.warnings)
     return compiled
 

@@ -30,5 +30,25 @@ streams_option = click.option(
     help="Streams file; without it, the nearest streams.yaml.",
 )
 
+
+def _values(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    values = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise click.BadParameter(f"`{text}` is not NAME=VALUE", context, parameter)
+        values[name.strip()] = value.strip()
+    return values
+
+
+set_option = click.option(
+    "--set",
+    "parameters",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_values,
+    help="Another value of a parameter (PARAM) of the rules, or RULE.NAME=VALUE; several times.",
+)
+
 AS_JSON = {"text": False, "json": True}
 """Values of `--format`, and whether each is JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import click
 
 from cep.commands.group import EXIT_PROBLEMS
 from cep.commands.match import input_paths
-from cep.commands.options import quiet_option, streams_option
+from cep.commands.options import quiet_option, set_option, streams_option
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 
@@ -28,6 +28,7 @@ _LOOK_SECONDS = 0.3
 @click.command()
 @click.argument("paths", metavar="RULES...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @streams_option
+@set_option
 @click.option(
     "--format",
     "output_format",
@@ -49,6 +50,7 @@ _LOOK_SECONDS = 0.3
 def test(  # noqa: PLR0913 - an option of the command is an argument
     paths: Sequence[Path],
     streams: Path | None,
+    parameters: Mapping[str, str],
     output_format: str,
     with_changes: bool,
     watch: bool,
@@ -66,7 +68,7 @@ def test(  # noqa: PLR0913 - an option of the command is an argument
     if inputs or input_format:
         raise click.UsageError("--input is for --record: the events of tests are in their files")
     while True:
-        results, seen = _run(paths, streams, with_changes)
+        results, seen = _run(paths, streams, parameters, with_changes)
         _print(results, output_format, quiet)
         if not watch:
             break
@@ -77,7 +79,7 @@ def test(  # noqa: PLR0913 - an option of the command is an argument
 
 
 def _run(
-    paths: Sequence[Path], streams: Path | None, with_changes: bool
+    paths: Sequence[Path], streams: Path | None, parameters: Mapping[str, str], with_changes: bool
 ) -> tuple[list[FileResult], dict[Path, float]]:
     """Return the results of all test files, and the files that were read with their times of change."""
     from cep.errors import RuleError
@@ -92,7 +94,7 @@ def _run(
     read, found = list(files), dict[Path, RuleTests | RuleError]()
     for file in files:
         try:
-            found[file] = sound = read_tests(file, streams)
+            found[file] = sound = read_tests(file, streams, parameters)
             read += map(Path, sound.files)
         except RuleError as error:
             found[file] = error

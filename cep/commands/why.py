@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cep.commands.match import input_option, input_paths, require_order
-from cep.commands.options import AS_JSON, streams_option
+from cep.commands.options import AS_JSON, set_option, streams_option
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
 @input_option
 @streams_option
+@set_option
 @click.option("--rule", "name", help="The rule, if RULES has several.")
 @click.option(
     "--key",
@@ -48,6 +49,7 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
     rules: Sequence[Path],
     inputs: Sequence[str],
     streams: Path | None,
+    parameters: Mapping[str, str],
     name: str | None,
     key: Sequence[str],
     at: str | None,
@@ -71,7 +73,7 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
             at_us = time_of(at)
         except ValueError:
             raise click.UsageError(f"--at {at} is no time: write 2024-05-01T10:04:00Z") from None
-    compiled = _compiled(rules, streams, name)
+    compiled = _compiled(rules, streams, name, parameters)
     found = _replayed(compiled, inputs, input_format)
     source = compiled.rules[-1].tree.source
     if summary:
@@ -87,12 +89,14 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
         click.echo(as_text(told, source, found.watched.program.streams))
 
 
-def _compiled(rules: Sequence[Path], streams: Path | None, name: str | None) -> Compiled:
+def _compiled(
+    rules: Sequence[Path], streams: Path | None, name: str | None, parameters: Mapping[str, str]
+) -> Compiled:
     """Return the rule, after those whose matches it reads."""
     from cep.rulebook import compile_rulebook, load_rulebook
 
     book = load_rulebook(rules, streams)
-    compiled = compile_rulebook(book, [] if name is None else [name])
+    compiled = compile_rulebook(book, [] if name is None else [name], parameters)
     names = [rule.name for rule in compiled.rules]
     if name is None and len(names) > 1:
         raise click.UsageError(f"of which rule? Write --rule, one of {', '.join(names)}")

@@ -18,6 +18,7 @@ from cep.compiler.rewrite import rewrite
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language import ast
 from cep.language.front_ends import read_rules
+from cep.language.parameters import set_parameters
 from cep.program.program import Program, RuleProgram
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
@@ -61,7 +62,10 @@ class Compiled:
 
 
 def compile_sources(
-    sources: Sequence[Source], streams: Mapping[str, Stream], only: Sequence[str] = ()
+    sources: Sequence[Source],
+    streams: Mapping[str, Stream],
+    only: Sequence[str] = (),
+    parameters: Mapping[str, str] | None = None,
 ) -> Compiled:
     """Return all rules in `sources`, compiled.
 
@@ -71,8 +75,10 @@ def compile_sources(
     ----------
     only
         Names of rules: these, and those whose matches they read; without names all.
+    parameters
+        Values of parameters, as they are written in rules, by their names (`set_parameters`).
     """
-    trees, syntax = _parse(sources)
+    trees, syntax = _parse(sources, parameters)
     trees = _only(trees, only) if only else trees
     typed, meaning = analyze(trees, streams)
     warnings = _without_errors(*syntax, *meaning)
@@ -90,10 +96,13 @@ def compile_sources(
 
 
 def check_sources(
-    sources: Sequence[Source], streams: Mapping[str, Stream]
+    sources: Sequence[Source], streams: Mapping[str, Stream], parameters: Mapping[str, str] | None = None
 ) -> tuple[tuple[ir.Rule, ...], tuple[Diagnostic, ...]]:
-    """Return the sound rules of all `sources`, rewritten, and every problem of all sources."""
-    trees, syntax = _parse(sources)
+    """Return the sound rules of all `sources`, rewritten, and every problem of all sources.
+
+    `parameters` are as for `compile_sources`.
+    """
+    trees, syntax = _parse(sources, parameters)
     typed, meaning = analyze(trees, streams)
     return tuple(rewrite(rule) for rule in typed), (*syntax, *meaning)
 
@@ -111,11 +120,13 @@ def compile_rules(
     return programs
 
 
-def _parse(sources: Iterable[Source]) -> tuple[tuple[ast.Rule, ...], tuple[Diagnostic, ...]]:
+def _parse(
+    sources: Iterable[Source], parameters: Mapping[str, str] | None
+) -> tuple[tuple[ast.Rule, ...], tuple[Diagnostic, ...]]:
     """Return the syntax trees of all rules in `sources`, and the problems of all of them."""
     parsed = [read_rules(source) for source in sources]
-    trees = tuple(tree for trees, _ in parsed for tree in trees)
-    return trees, tuple(problem for _, problems in parsed for problem in problems)
+    trees, wrong = set_parameters([tree for trees, _ in parsed for tree in trees], parameters or {})
+    return trees, (*(problem for _, problems in parsed for problem in problems), *wrong)
 
 
 def _only(trees: Sequence[ast.Rule], names: Iterable[str]) -> tuple[ast.Rule, ...]:

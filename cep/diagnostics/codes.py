@@ -72,6 +72,7 @@ NAMES_AND_TYPES: dict[str, str] = {
     "E0245": "a column of a window without an aggregate",
     "E0246": "a value that a window rule does not have",
     "E0247": "a window rule whose windows cannot be",
+    "E0248": "a parameter whose name is taken",
 }
 """E02. Names and types of a rule."""
 
@@ -163,6 +164,7 @@ WARNINGS: dict[str, str] = {
     "W0516": "FOR EACH with a HAVING that is not TRUE without events",
     "W0518": "a table that is joined for nothing",
     "W0519": "an event that is compared with itself by IN",
+    "W0520": "a parameter that nothing reads",
 }
 """W05. What is legal and probably not meant."""
 
@@ -314,6 +316,8 @@ PIPELINES: dict[str, str] = {
     "E0849": "a checkpoint that is not the latest of its stream",
     "E0887": "a batch that would replace the result of another one",
     "E0888": "a path in a pipeline that an archive for a cluster cannot have",
+    "E0889": "no such parameter",
+    "E0895": "a value that a parameter cannot have",
     "E0896": "corrections of the rows of a view",
     "E0897": "a chosen rule does not exist",
     "E0898": "no event has the key that was asked for",

@@ -26,6 +26,7 @@ from cep.expression import (
     is_windowed,
     walk,
 )
+from cep.language.printer import print_expression
 from cep.program.program import RuleProgram
 from cep.program.window_functions import Function, Kept, KeptState, Parameter
 from cep.program.windows import COUNT_ALL
@@ -43,6 +44,10 @@ def explain(compiled: CompiledRule) -> str:
 def _lines(compiled: CompiledRule) -> Iterator[str]:
     rule, lowered = compiled.typed, compiled.lowered
     yield f"rule {rule.name}"
+    parameters = compiled.tree.parameters
+    if parameters:
+        shown = (f"{one.name.text} = {print_expression(one.value)}" for one in parameters)
+        yield f"  parameters {', '.join(shown)}"
     if rule.viewing is not None:
         yield from view_lines(rule)
         return

@@ -481,6 +481,14 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """``name = constant`` after PARAM: a constant with a name, whose value may be replaced."""
+
+    name: Name
+    value: Constant
+
+
+@dataclass(frozen=True, slots=True)
 class Let:
     """``name [ON stream] = expression``: a value that each event has."""
 
@@ -640,6 +648,7 @@ class Rule:
     where: Expression | None = None
     having: Expression | None = None
     is_view: bool = False
+    parameters: tuple[Parameter, ...] = ()
 
 
 def stream_names(rules: Iterable[Rule]) -> list[str]:

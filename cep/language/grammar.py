@@ -40,7 +40,7 @@ RESERVED_CLAUSES = frozenset(
 )
 """Reserved words that begin a clause."""
 
-HEAD_CLAUSES = frozenset(("TITLE", "SEVERITY", "TAGS", "LET"))
+HEAD_CLAUSES = frozenset(("TITLE", "SEVERITY", "TAGS", "PARAM", "LET"))
 """Words that begin a clause, but are names in expressions."""
 
 PAIRED_CLAUSES = {"NO": "SKIP", "ALL": "ROWS", "ONE": "ROW", "ON": "TIMEOUT", "MAX": "RUNS", "ORDER": "BY"}

@@ -28,6 +28,9 @@ def print_rule(rule: ast.Rule) -> str:
         lines.append(f"  SEVERITY {rule.severity}")
     if rule.tags:
         lines.append(f"  TAGS {', '.join(_tag(tag) for tag in rule.tags)}")
+    if rule.parameters:
+        items = [f"{_name(one.name)} = {_constant(one.value)}" for one in rule.parameters]
+        lines.append(f"PARAM {', '.join(items)}")
     lines.append(f"FROM {', '.join(_source(rule, number) for number in range(len(rule.streams)))}")
     lines += map(_join, rule.joins)
     if rule.is_view:

@@ -26,7 +26,7 @@ _OTHER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "=": "<>", "<>": "="}
 _COUNTS = 20
 """Whole numbers below this are changed by one, others by a tenth."""
 
-_PARTS = ("pattern", "window", "lets", "definitions", "where", "having", "windowing", "report")
+_PARTS = ("parameters", "pattern", "window", "lets", "definitions", "where", "having", "windowing", "report")
 """The parts of a rule that are changed: those that decide what is found."""
 
 _NO_OTHERS = {

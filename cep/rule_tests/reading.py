@@ -32,7 +32,7 @@ MAX_TEXT = MAX_BYTES
 START_US = 1_704_067_200_000_000
 """The time from which relative times count, without `start`: 2024-01-01T00:00:00Z."""
 
-_OF_FILE = ("rules", "streams", "rule", "start", "defaults", "tables", "cases")
+_OF_FILE = ("rules", "streams", "rule", "parameters", "start", "defaults", "tables", "cases")
 _OF_CASE = ("events", "expect", "defaults", "tables")
 
 
@@ -74,10 +74,13 @@ def _no_tests(path: Path) -> Diagnostic:
     return Diagnostic("E0670", f"`{path}` has no tests", help=f"write them to {beside_rule(path)}")
 
 
-def read_tests(path: str | Path, streams: str | Path | None = None) -> RuleTests:
+def read_tests(
+    path: str | Path, streams: str | Path | None = None, parameters: Mapping[str, str] | None = None
+) -> RuleTests:
     """Return the tests of the file at `path`, with their rules, compiled.
 
     `streams` is the streams file; without it, that of the test file or the nearest one of the rules.
+    `parameters` are values of parameters of the rules; they precede those of the file.
 
     Raises
     ------
@@ -92,7 +95,7 @@ def read_tests(path: str | Path, streams: str | Path | None = None) -> RuleTests
     document = Document(source, max_text=MAX_TEXT)
     tests = None
     with suppress(TooManyErrorsError):  # the last diagnostic reports it
-        tests = _Reader(document, Path(path), streams).tests()
+        tests = _Reader(document, Path(path), streams, parameters or {}).tests()
     if tests is None or document.diagnostics:
         raise RuleError(in_order(document.diagnostics))
     return tests
@@ -101,10 +104,13 @@ def read_tests(path: str | Path, streams: str | Path | None = None) -> RuleTests
 class _Reader:
     """Reads one test file."""
 
-    def __init__(self, document: Document, path: Path, streams: str | Path | None) -> None:
+    def __init__(
+        self, document: Document, path: Path, streams: str | Path | None, parameters: Mapping[str, str]
+    ) -> None:
         self.document = document
         self.path = path
         self.streams = streams
+        self.parameters = parameters
 
     def tests(self) -> RuleTests | None:
         """Return the tests; None after a report."""
@@ -138,6 +144,7 @@ class _Reader:
             text = self.document.text(found["streams"], "`streams`")
             given = None if text is None else self.path.parent / text
         book = load_rulebook(paths, given)
+        values = self._parameters(found.get("parameters"))
         only: tuple[str, ...] = ()
         if "rule" in found:
             text = self.document.text(found["rule"], "`rule`")
@@ -148,7 +155,13 @@ class _Reader:
             only = (text,)
         used = {given or nearest_streams_file(file) for file in paths if file.is_file()}
         files = (*(source.name for source in book.sources), *(str(file) for file in used if file is not None))
-        return compile_rulebook(book, only), files
+        return compile_rulebook(book, only, values), files
+
+    def _parameters(self, node: yaml.Node | None) -> dict[str, str]:
+        """Return the values of parameters, those of the file after those that are given."""
+        entries = [] if node is None else self.document.mapping(node, "`parameters`") or []
+        texts = {entry.name: self.document.text(entry.value, f"`{entry.name}`") for entry in entries}
+        return {name: text for name, text in texts.items() if text is not None} | dict(self.parameters)
 
     def _no_rule(self, node: yaml.Node, text: str | None, known: Sequence[str]) -> None:
         if text is not None:

@@ -71,7 +71,7 @@ _NO_END = Wrong(
 )
 
 
-def _spark(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
+def _texts(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
     entries = settings.document.mapping(settings.found[name], f"`{name}`") or []
     texts = [(entry.name, settings.document.text(entry.value, f"`{entry.name}`")) for entry in entries]
     return tuple((name, text) for name, text in texts if text is not None)
@@ -85,6 +85,7 @@ class PipelineSettings:
     tables: yaml.Node | None = declared.later()
     rules: yaml.Node | None = declared.later()
     only: tuple[str, ...] = declared.names(())
+    parameters: tuple[tuple[str, str], ...] = declared.own(_texts, ())
     source: yaml.Node | None = declared.later()
     sources: yaml.Node | None = declared.later()
     sinks: yaml.Node | None = declared.later()
@@ -103,7 +104,7 @@ class PipelineSettings:
     file_mode: FileMode = declared.file_mode()
     keeps_files: bool = declared.choice({"files": True, "inline": False}, name="state")
     state_memory_mb: int | None = declared.integer(None, at_least=1)
-    spark: tuple[tuple[str, str], ...] = declared.own(_spark, ())
+    spark: tuple[tuple[str, str], ...] = declared.own(_texts, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ class _Reader:
                 "workers write these files, and object stores cannot append to one",
                 "write: state: inline",
             )
-        compiled = self._rules(found, given.only, sources)
+        compiled = self._rules(found, given, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
         rules, texts, warnings = compiled
@@ -429,7 +430,7 @@ class _Reader:
         return sink, usual if given.max_retained is None else Corrections(given.within_us, given.max_retained)
 
     def _rules(
-        self, found: dict[str, yaml.Node], only: tuple[str, ...], sources: dict[str, SourceEntry] | None
+        self, found: dict[str, yaml.Node], given: PipelineSettings, sources: dict[str, SourceEntry] | None
     ) -> tuple[RuleSet, tuple[Source, ...], tuple[Diagnostic, ...]] | None:
         paths = self._rule_paths(found["rules"])
         streams = self._streams(found)
@@ -437,14 +438,16 @@ class _Reader:
             return None
         try:
             rulebook = load_rulebook(paths, streams)
-            compiled = compile_rulebook(rulebook, only)
+            compiled = compile_rulebook(rulebook, given.only, dict(given.parameters))
         except RuleError as error:
             self.document.diagnostics += error.diagnostics
             return None
         if sources is not None:
             place = found.get("sources") or found["source"]
             check_entries(self.document, compiled.rule_set, sources, place)
-        return compiled.rule_set, texts_of(compiled) if only else rulebook.sources, compiled.warnings
+        is_changed = given.only or given.parameters
+        texts = texts_of(compiled) if is_changed else rulebook.sources
+        return compiled.rule_set, texts, compiled.warnings
 
     def _rule_paths(self, node: yaml.Node) -> list[Path] | None:
         texts = self.document.texts(node, "`rules`")

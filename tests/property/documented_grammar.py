@@ -182,7 +182,20 @@ def draw_rule(random: Random, budget: int) -> str:
         return draw_from(start("file"), random, budget)
     clauses = ["FROM payments", "PARTITION BY card", f"PATTERN {draw_from(start('pattern'), random, budget)}"]
     names = dict.fromkeys(
-        ("SUBSET", "LET", "DEFINE", "MEASURES", "MATCH", "AFTER", "ON", "SUPPRESS", "MAX", "ONE", "ALL")
+        (
+            "PARAM",
+            "SUBSET",
+            "LET",
+            "DEFINE",
+            "MEASURES",
+            "MATCH",
+            "AFTER",
+            "ON",
+            "SUPPRESS",
+            "MAX",
+            "ONE",
+            "ALL",
+        )
     )
     others = [draw_from(start("clause"), random, budget) for _ in range(12)]
     for clause in others:

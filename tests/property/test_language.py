@@ -270,6 +270,10 @@ _rules = st.builds(
         st.builds(ast.Subset, _names, st.lists(_names, min_size=1, max_size=2).map(tuple)), max_size=2
     ).map(tuple),
     st.lists(st.builds(ast.Let, _names, _expressions, st.none() | _names), max_size=2).map(tuple),
+    parameters=st.lists(
+        st.builds(ast.Parameter, _names, _constants.filter(lambda value: value.kind is not ast.Kind.NULL)),
+        max_size=2,
+    ).map(tuple),
 )
 
 

@@ -17,6 +17,7 @@ from cep.compiler.analysis.lets import with_lets
 from cep.compiler.analysis.match_streams import MatchStreams
 from cep.compiler.analysis.names import Names, resolve_names, resolve_skip
 from cep.compiler.analysis.outputs import DEFAULT_SEVERITY, Outputs, match_columns, read_report, type_measures
+from cep.compiler.analysis.parameters import check_parameters
 from cep.compiler.analysis.partitioning import Partitioning, read_partitioning
 from cep.compiler.analysis.patterns.pattern_warnings import warn_of_pattern
 from cep.compiler.analysis.patterns.sound_patterns import is_sound
@@ -30,6 +31,7 @@ from cep.diagnostics.limits import Problems, TooManyErrorsError
 from cep.diagnostics.report import Reporter
 from cep.errors import Diagnostic
 from cep.language import ast
+from cep.language.parameters import with_values
 from cep.program.match_stream import MatchStream
 from cep.schema.stream import Stream
 
@@ -47,7 +49,8 @@ def analyze(
 
     Names must be unique among all `rules`, so pass the rules of all files at once.
     """
-    rules = tuple(rules)
+    written = tuple(rules)
+    rules = tuple(with_values(rule) for rule in written)
     problems = Problems()
     typed: dict[int, ir.Rule] = {}
     columns = match_columns(rules)
@@ -67,6 +70,7 @@ def analyze(
                 partitioning = read_partitioning(rule, places, known.streams, columns, report, known.reported)
                 typed_rule = _typed_rule if rule.windowing is None else _typed_window_rule
                 found = typed_rule(rule, partitioning, streams, columns, report, n_before)
+            check_parameters(written[number], partitioning.streams, report)
             _check_unique(rule, match_streams.rules[rule.name.text], report)
             if partitioning.streams:
                 outputs.check(rule, partitioning, () if found is None else found.measures, report)

@@ -46,6 +46,7 @@ class RuleReader:
         self.title: ast.Text | None = None
         self.severity: str | None = None
         self.tags: tuple[str, ...] = ()
+        self.parameters: tuple[ast.Parameter, ...] = ()
         self.streams: tuple[ast.Name, ...] = ()
         self.matches: tuple[int, ...] = ()
         self.key: tuple[ast.KeyPart, ...] = ()
@@ -69,6 +70,7 @@ class RuleReader:
             "TITLE": self._read_title,
             "SEVERITY": self._read_severity,
             "TAGS": self._read_tags,
+            "PARAM": self._read_parameters,
             "FROM": self._read_streams,
             "JOIN": self._read_join,
             "PARTITION": self._read_key,
@@ -259,6 +261,27 @@ class RuleReader:
             if not parser.accept_sign(","):
                 break
         self.tags = tuple(tags)
+        self.may_follow = "`,`"
+
+    def _read_parameters(self) -> None:
+        parser = self.parser
+        found = []
+        while True:
+            name = parser.name("the name of a parameter")
+            parser.expect_sign("=")
+            value = parser.unary()
+            if not isinstance(value, ast.Constant) or value.kind is ast.Kind.NULL:
+                parser.fail(
+                    "E0101",
+                    "the value of a parameter is a constant",
+                    value.span,
+                    "not a constant",
+                    "write a number, a text, TRUE, FALSE, a duration or a TIMESTAMP: PARAM small = 5",
+                )
+            found.append(ast.Parameter(name, value))
+            if not parser.accept_sign(","):
+                break
+        self.parameters = tuple(found)
         self.may_follow = "`,`"
 
     def _read_streams(self) -> None:
@@ -489,6 +512,7 @@ class RuleReader:
             windowing=self.windowed.windowing,
             where=self.windowed.where,
             having=self.windowed.having,
+            parameters=self.parameters,
         )
 
 
