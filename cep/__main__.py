@@ -6,7 +6,7 @@ import sys
 def start() -> None:
     """Run the command given by the process's arguments."""
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
-    if command in ("match", "test", "why"):
+    if command in ("match", "profile", "test", "why"):
         from cep.commands.small_start import start_small
 
         start_small()

@@ -16,7 +16,10 @@ from cep.diagnostics.limits import MAX_BYTES
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language import ast
 from cep.language.front_ends import SUFFIXES, is_rule_text, read_rules, rule_files
+from cep.language.parameters import set_parameters
 from cep.language.printer import print_rules
+from cep.profiles.never_seen import never_seen, profiles_of
+from cep.profiles.profile import Profile
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from cep.settings.schema_file import load_streams
@@ -29,19 +32,24 @@ Streams = Mapping[str, Stream]
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """Rule texts and the streams they may read."""
+    """Rule texts and the streams they may read, which `streams_file` declares, if that is one file."""
 
     sources: tuple[Source, ...]
     streams: Streams
+    streams_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of a check. The problems are in the order of files and places."""
+    """The result of a check. The problems are in the order of files and places.
+
+    `unread` are the columns that no rule reads, of each stream with a profile.
+    """
 
     n_files: int
     n_rules: int
     problems: tuple[Diagnostic, ...]
+    unread: Mapping[str, tuple[str, ...]]
 
 
 def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Rulebook:
@@ -65,7 +73,9 @@ def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | N
                 )
     if problems:
         raise RuleError(problems)
-    return Rulebook(tuple(source for book in books for source in book.sources), merged)
+    files = {book.streams_file for book in books}
+    only_file = next(iter(files)) if len(files) == 1 else None
+    return Rulebook(tuple(source for book in books for source in book.sources), merged, only_file)
 
 
 def load_rules(
@@ -166,16 +176,36 @@ def check_rules(
     files = _rule_files(paths, problems)
     books = _load(files, streams, problems)
     n_rules = 0
+    unread: dict[str, tuple[str, ...]] = {}
     for book in books:
         rules, found = check_sources(book.sources, book.streams, parameters)
         problems += found
         n_rules += len(rules)
+        read: set[tuple[str, str]] = set()
         for rule in rules:
             try:
-                compile_rules([rule], book.streams)
+                read.update(*(program.read_columns for program in compile_rules([rule], book.streams)))
             except RuleError as error:
                 problems += error.diagnostics
-    return Checked(len(files), n_rules, tuple(in_order(problems)))
+        profiled = profiles_of(book.streams_file, book.streams)
+        problems += values_never_seen(book, profiled, parameters)
+        for name in profiled:
+            stream = book.streams[name]
+            used = {stream.event_time, *stream.tie_break}
+            left = [column.name for column in stream.fields if (name, column.name) not in read]
+            left = [column for column in left if column not in used]
+            unread |= {name: tuple(left)} if left else {}
+    return Checked(len(files), n_rules, tuple(in_order(problems)), unread)
+
+
+def values_never_seen(
+    book: Rulebook, profiled: Mapping[str, Profile], parameters: Mapping[str, str] | None = None
+) -> list[Diagnostic]:
+    """Return a warning for each value in the rules that events, by the profiles of streams, never had."""
+    if not profiled:
+        return []
+    trees = [tree for source in book.sources for tree in read_rules(source)[0]]
+    return never_seen(set_parameters(trees, parameters or {})[0], book.streams, profiled)
 
 
 def _load(
@@ -205,7 +235,7 @@ def _load(
             except RuleError as error:
                 problems += error.diagnostics
                 continue
-        books.append(Rulebook(tuple(sources), declared))
+        books.append(Rulebook(tuple(sources), declared, beside))
     return books
 
 

@@ -38,6 +38,8 @@ def check(
                 f"checked {_counted(checked.n_files, 'file')}, {_counted(checked.n_rules, 'rule')}: "
                 + (", ".join(filter(None, found)) or "no problems")
             )
+            for name, columns in checked.unread.items():
+                click.echo(f"no rule reads of `{name}`: {', '.join(columns)}")
     if n_errors:
         click.get_current_context().exit(EXIT_PROBLEMS)
 

@@ -22,6 +22,7 @@ _MODULES = {
         "explain",
         "match",
         "package",
+        "profile",
         "rules",
         "run",
         "savepoint",

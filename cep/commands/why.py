@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cep.commands.group import show
 from cep.commands.match import input_option, input_paths, require_order
 from cep.commands.options import AS_JSON, set_option, streams_option
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
+from cep.errors import Diagnostic, Source, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,14 +95,25 @@ def _compiled(
     rules: Sequence[Path], streams: Path | None, name: str | None, parameters: Mapping[str, str]
 ) -> Compiled:
     """Return the rule, after those whose matches it reads."""
-    from cep.rulebook import compile_rulebook, load_rulebook
+    from cep.profiles.never_seen import profiles_of
+    from cep.rulebook import compile_rulebook, load_rulebook, values_never_seen
 
     book = load_rulebook(rules, streams)
     compiled = compile_rulebook(book, [] if name is None else [name], parameters)
     names = [rule.name for rule in compiled.rules]
     if name is None and len(names) > 1:
         raise click.UsageError(f"of which rule? Write --rule, one of {', '.join(names)}")
+    found = values_never_seen(book, profiles_of(book.streams_file, book.streams), parameters)
+    spans = [(rule.tree.source, rule.tree.span) for rule in compiled.rules]
+    show([problem for problem in found if any(_is_in(problem, *place) for place in spans)])
     return compiled
+
+
+def _is_in(problem: Diagnostic, source: Source, span: Span) -> bool:
+    """Return whether a problem is about a part of a text."""
+    place = problem.span
+    is_inside = place is not None and span.start <= place.start < span.end
+    return problem.source is not None and problem.source.name == source.name and is_inside
 
 
 def _replayed(compiled: Compiled, inputs: Sequence[str], file_format: str | None) -> Replay:

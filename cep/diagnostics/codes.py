@@ -224,6 +224,8 @@ FILES: dict[str, str] = {
     "E0648": "a column with the name of a column of corrections",
     "E0649": "stored state with corrections for a run without, or the other way round",
     "E0650": "a column with the name of the column of `end_waits_after`",
+    "E0651": "a profile that cannot be read",
+    "W0652": "a value that the events never had",
 }
 """E06. Files: rules, events and what is written; a bad line of events is a dead letter."""
 

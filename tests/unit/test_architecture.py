@@ -199,7 +199,7 @@ PARENT_AND_CHILD = {
         ("cep", f"cep/{child}"): _OF_ROOT
         for child in (
             *("compiler", "engine/chains", "engine/tables", "formats", "language", "local", "program"),
-            *("schema", "settings"),
+            *("profiles", "schema", "settings"),
         )
     },
     ("cep/compiler", "cep/compiler/analysis"): "`compile.py` calls the stages; they share `ir.py`",

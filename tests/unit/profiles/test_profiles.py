@@ -1,0 +1,244 @@
+"""Profiles of streams: what is measured, and which values of rules the events never had."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import cep.commands.cli
+import cep.profiles.measuring
+from cep.errors import InputError
+from cep.formats.files import read_events
+from cep.profiles.measuring import measured
+from cep.profiles.profile import read_profile, write_profile
+from cep.rulebook import check_rules
+from cep.settings.schema_file import load_streams
+from tests.pages import cep_prints
+
+STREAMS = """
+streams:
+  taps:
+    event_time: ts
+    schema: {k: string, ts: timestamp, kind: string, x: double, n: bigint, on: boolean}
+  beeps:
+    event_time: ts
+    schema: {k: string, ts: timestamp, kind: string}
+tables:
+  lands:
+    key: [iso]
+    static: true
+    schema: {iso: string, risk: string}
+"""
+_SECOND_US = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("streams.yaml").write_text(STREAMS)
+    return tmp_path
+
+
+def written(rows: list[dict[str, Any]], name: str = "taps") -> str:
+    Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"{name}={name}.jsonl"
+
+
+def tap(second: int, **more: Any) -> dict[str, Any]:
+    return {"k": "a", "ts": f"2024-05-01T00:{second // 60:02}:{second % 60:02}Z", **more}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_measured_is_what_python_counts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cep.profiles.measuring, "MAX_VALUES", 8)
+    random = Random(seed)
+    seconds = [random.randrange(600) for _ in range(random.randint(1, 60))]
+    rows = [
+        tap(
+            second,
+            kind=random.choice(["a", "b", None]),
+            x=random.choice([1.5, -2.0, None]),
+            n=random.randrange(random.choice([3, 100])),
+            on=random.random() < 0.5,
+        )
+        for second in seconds
+    ]
+    written(rows)
+    stream = load_streams("streams.yaml")["taps"]
+    chunks = list(read_events("taps.jsonl", stream))
+    profile = measured(stream, chunks)
+    latest, late, steps = seconds[0], [], [0]
+    for second in seconds[1:]:
+        late += [latest - second] if second < latest else []
+        steps.append(max(0, second - latest))
+        latest = max(latest, second)
+    assert (profile.n_events, profile.n_malformed) == (len(rows), 0)
+    assert profile.n_disordered == len(late)
+    assert profile.most_late_us == max(late, default=0) * _SECOND_US
+    assert profile.gap_us == max(steps) * _SECOND_US
+    assert (profile.last_us or 0) - (profile.first_us or 0) == (max(seconds) - min(seconds)) * _SECOND_US
+    for name in ("kind", "x", "n", "on"):
+        values = [row[name] for row in rows if row[name] is not None]
+        column, counts = profile.columns[name], Counter(values)
+        assert column.n_null == len(rows) - len(values)
+        expected = {str(value).lower() if name == "on" else str(value): n for value, n in counts.items()}
+        assert column.counts == (expected if len(counts) <= 8 else None)
+        if name in ("x", "n"):
+            assert (column.least, column.greatest) == (min(values, default=None), max(values, default=None))
+
+
+def test_a_profile_is_the_same_however_its_events_are_divided() -> None:
+    written([tap(second, kind=kind) for second, kind in ((5, "a"), (1, "b"), (9, "a"), (9, "c"), (30, "a"))])
+    stream = load_streams("streams.yaml")["taps"]
+    (whole,) = read_events("taps.jsonl", stream)
+    parts = [type(whole)(whole.events.slice(at, 1), whole.dead_letters.slice(at, 1)) for at in range(5)]
+    assert measured(stream, parts) == measured(stream, [whole])
+    assert measured(stream, parts).gap_us == 21 * _SECOND_US
+
+
+def test_a_profile_is_read_as_it_was_written() -> None:
+    written([tap(1, kind="ä", x=1.5)])
+    stream = load_streams("streams.yaml")["taps"]
+    profile = measured(stream, read_events("taps.jsonl", stream))
+    file = write_profile(Path("streams.yaml"), profile)
+    assert read_profile(Path("streams.yaml"), "taps") == profile
+    assert read_profile(Path("streams.yaml"), "beeps") is None
+    for text in ("{", "[]", "{}", file.read_text().replace('"format": 1', '"format": 2')):
+        file.write_text(text)
+        with pytest.raises(InputError, match=r"taps.profile.json` is no profile of this version"):
+            read_profile(Path("streams.yaml"), "taps")
+
+
+def warned(condition: str, head: str = "", source: str = "taps") -> list[str]:
+    Path("r.cep").write_text(
+        f"RULE r {head} FROM {source} PARTITION BY k PATTERN a -> b WITHIN 1 HOUR\n"
+        f"DEFINE a AS k = 'a', b AS {condition}"
+    )
+    return [problem.title for problem in check_rules(["r.cep"]).problems if problem.code == "W0652"]
+
+
+def profiled(*rows: dict[str, Any], name: str = "taps") -> None:
+    cep_prints(f"profile {written(list(rows), name)}")
+
+
+TAPS = [tap(1, kind="in", x=2, n=7, on=True), tap(2, kind="out", x=5.5, n=9, on=False)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "title"),
+    [
+        ("kind = 'int'", "`kind` was never 'int' in 2 events of `taps`"),
+        ("'int' = kind", "`kind` was never 'int' in 2 events of `taps`"),
+        ("NOT (kind <> 'int' OR on)", "`kind` was never 'int' in 2 events of `taps`"),
+        ("kind IN ('in', 'int')", "`kind` was never 'int' in 2 events of `taps`"),
+        ("a.kind = 'int' AND on", "`kind` was never 'int' in 2 events of `taps`"),
+        ("COUNT(*) FILTER (WHERE kind = 'int') OVER LAST 1 HOUR > 5", "`kind` was never 'int' in 2 events"),
+        ("n = 8", "`n` was never 8 in 2 events of `taps`"),
+        ("x = 5", "`x` was never 5 in 2 events of `taps`"),
+        ("x > 5.5", "`x > 5.5` held for none of 2 events of `taps`"),
+        ("9 < n", "`9 < n` held for none of 2 events of `taps`"),
+        ("n <= 6", "`n <= 6` held for none of 2 events of `taps`"),
+    ],
+)
+def test_a_value_that_no_event_had_is_named(condition: str, title: str) -> None:
+    profiled(*TAPS)
+    assert [text[: len(title)] for text in warned(condition)] == [title]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "kind = 'in'",
+        "n = 7.0",
+        "x = 2",
+        "x >= 5.5",
+        "n < 8",
+        "kind = a.kind",
+        "kind LIKE 'int%'",
+        "on = TRUE",
+    ],
+)
+def test_a_value_that_an_event_had_is_not_named(condition: str) -> None:
+    profiled(*TAPS)
+    assert warned(condition) == []
+
+
+def test_without_a_profile_and_with_too_many_values_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert warned("kind = 'int'") == []
+    monkeypatch.setattr(cep.profiles.measuring, "MAX_VALUES", 1)
+    profiled(*TAPS)
+    assert warned("kind = 'int'") == []
+
+
+def test_the_value_of_a_parameter_counts() -> None:
+    profiled(*TAPS)
+    assert warned("kind = word", "PARAM word = 'int'") == ["`kind` was never 'int' in 2 events of `taps`"]
+    assert check_rules(["r.cep"], parameters={"word": "in"}).problems == ()
+
+
+def test_of_several_streams_all_must_lack_the_value() -> None:
+    both = "taps, beeps"
+    profiled(*TAPS)
+    assert warned("kind = 'int'", source=both) == []  # the other one has no profile
+    profiled(tap(1, kind="int"), name="beeps")
+    assert warned("kind = 'int'", source=both) == []
+    assert len(warned("kind = 'inn'", source=both)) == 1
+    Path("r.cep").write_text(
+        "RULE r FROM taps, beeps PARTITION BY k PATTERN a -> b WITHIN 1 HOUR\n"
+        "DEFINE a ON taps AS kind = 'int', b ON beeps AS kind = 'int'"
+    )
+    titles = [problem.title for problem in check_rules(["r.cep"]).problems]
+    assert titles == ["`kind` was never 'int' in 2 events of `taps`"]
+
+
+def test_a_column_of_a_table_is_that_of_the_table() -> None:
+    profiled({"iso": "DE", "risk": "low"}, name="lands")
+    join = "JOIN lands ON kind = lands.iso"
+    Path("r.cep").write_text(
+        f"RULE r FROM taps {join} PARTITION BY k PATTERN a WITHIN 1 HOUR DEFINE a AS lands.risk = 'high'"
+    )
+    (problem,) = check_rules(["r.cep"]).problems
+    assert problem.title == "`risk` was never 'high' in 1 events of `lands`"
+
+
+def test_the_columns_that_no_rule_reads_are_named() -> None:
+    profiled(*TAPS)
+    warned("kind = 'in'")
+    assert check_rules(["r.cep"]).unread == {"taps": ("x", "n", "on")}
+    assert "no rule reads of `taps`: x, n, on\n" in cep_prints("check r.cep")
+
+
+def test_why_names_the_value_too() -> None:
+    profiled(*TAPS)
+    Path("r.cep").write_text(
+        "RULE r FROM taps PARTITION BY k PATTERN a -> b WITHIN 1 HOUR DEFINE a AS on, b AS kind = 'int'\n"
+        "RULE other FROM taps PARTITION BY k PATTERN a WITHIN 1 HOUR DEFINE a AS kind = 'elsewhere'"
+    )
+    command = ["why", "r.cep", "--rule", "r", "-i", "taps.jsonl", "--key", "a"]
+    result = CliRunner().invoke(cep.commands.cli.main, command)
+    assert "warning[W0652]: `kind` was never 'int' in 2 events of `taps`\n" in result.stderr
+    assert "elsewhere" not in result.output
+
+
+def test_the_input_names_its_stream() -> None:
+    written(TAPS)
+
+    def refused(text: str) -> str:
+        result = CliRunner().invoke(cep.commands.cli.main, ["profile", text])
+        assert result.exit_code != 0
+        return result.output
+
+    assert "of which stream is `taps.jsonl`? Write STREAM=FILE, STREAM one of taps, beeps" in refused(
+        "taps.jsonl"
+    )
+    assert "error[E0610]: there is no stream and no table `tap`\nhelp: did you mean `taps`?" in refused(
+        "tap=e"
+    )
+    Path("streams.yaml").unlink()
+    assert "error[E0612]: there is no `streams.yaml`" in refused("taps.jsonl")
