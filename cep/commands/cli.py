@@ -22,6 +22,7 @@ _MODULES = {
         "explain",
         "match",
         "package",
+        "plot",
         "profile",
         "rules",
         "run",

@@ -75,8 +75,8 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
             at_us = time_of(at)
         except ValueError:
             raise click.UsageError(f"--at {at} is no time: write 2024-05-01T10:04:00Z") from None
-    compiled = _compiled(rules, streams, name, parameters)
-    found = _replayed(compiled, inputs, input_format)
+    compiled = compiled_rule(rules, streams, name, parameters)
+    found = replayed(compiled, inputs, input_format)
     source = compiled.rules[-1].tree.source
     if summary:
         from cep.why.summary import funnel
@@ -91,7 +91,7 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
         click.echo(as_text(told, source, found.watched.program.streams))
 
 
-def _compiled(
+def compiled_rule(
     rules: Sequence[Path], streams: Path | None, name: str | None, parameters: Mapping[str, str]
 ) -> Compiled:
     """Return the rule, after those whose matches it reads."""
@@ -116,7 +116,8 @@ def _is_in(problem: Diagnostic, source: Source, span: Span) -> bool:
     return problem.source is not None and problem.source.name == source.name and is_inside
 
 
-def _replayed(compiled: Compiled, inputs: Sequence[str], file_format: str | None) -> Replay:
+def replayed(compiled: Compiled, inputs: Sequence[str], file_format: str | None) -> Replay:
+    """Return the events of the inputs, ready to be matched again key by key."""
     from cep.compiler.automaton.build import Built
     from cep.local.match_file import read_inputs
     from cep.local.replay import replay, typed_tables

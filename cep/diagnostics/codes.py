@@ -226,6 +226,7 @@ FILES: dict[str, str] = {
     "E0650": "a column with the name of the column of `end_waits_after`",
     "E0651": "a profile that cannot be read",
     "W0652": "a value that the events never had",
+    "E0653": "a file of matches that contains something else",
 }
 """E06. Files: rules, events and what is written; a bad line of events is a dead letter."""
 

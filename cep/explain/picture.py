@@ -10,7 +10,8 @@ from cep.compiler.automaton import nfa
 from cep.compiler.compile import CompiledRule
 from cep.explain.feeds import fed
 
-_MATCH = "match"
+MATCH = "match"
+"""The name of the state that is a match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,16 @@ def dot(rules: Iterable[CompiledRule]) -> str:
     lines = ["digraph rules {", "  rankdir=LR", "  node [shape=circle]"]
     for number, rule in enumerate(rules):
         lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(rule.name)}"]
-        for state, label in _states(rule.automaton).items():
-            shape = ", shape=doublecircle" if state == _MATCH else ""
+        for state, label in states_of(rule.automaton).items():
+            shape = ", shape=doublecircle" if state == MATCH else ""
             lines.append(f"    {_quoted(f'{number}.{state}')} [label={_quoted(label)}{shape}]")
-        for arrow in _arrows(rule.automaton):
+        for arrow in arrows_of(rule.automaton):
             ends = f"{_quoted(f'{number}.{arrow.start}')} -> {_quoted(f'{number}.{arrow.end}')}"
             style = ", style=dashed" if arrow.is_epsilon else ""
             lines.append(f"    {ends} [label={_quoted(arrow.label)}{style}]")
         lines.append("  }")
     for source, target, label in fed(rules):
-        ends = f"{_quoted(f'{source}.{_MATCH}')} -> {_quoted(f'{target}.{_name(0)}')}"
+        ends = f"{_quoted(f'{source}.{MATCH}')} -> {_quoted(f'{target}.{_name(0)}')}"
         lines.append(f"  {ends} [label={_quoted(label)}, style=dotted]")
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -49,29 +50,30 @@ def mermaid(rules: Iterable[CompiledRule]) -> str:
     lines = ["flowchart LR"]
     for number, rule in enumerate(rules):
         lines.append(f"  subgraph r{number}[{_entities(rule.name)}]")
-        for state, label in _states(rule.automaton).items():
-            shape = f"((({_entities(label)})))" if state == _MATCH else f"(({_entities(label)}))"
+        for state, label in states_of(rule.automaton).items():
+            shape = f"((({_entities(label)})))" if state == MATCH else f"(({_entities(label)}))"
             lines.append(f"    r{number}_{state}{shape}")
-        for arrow in _arrows(rule.automaton):
+        for arrow in arrows_of(rule.automaton):
             sign = "-.->" if arrow.is_epsilon else "-->"
             ends = (f"r{number}_{arrow.start}", f"r{number}_{arrow.end}")
             lines.append(f"    {ends[0]} {sign}|{_entities(arrow.label)}| {ends[1]}")
         lines.append("  end")
     for source, target, label in fed(rules):
-        lines.append(f"  r{source}_{_MATCH} ==>|{_entities(label)}| r{target}_{_name(0)}")
+        lines.append(f"  r{source}_{MATCH} ==>|{_entities(label)}| r{target}_{_name(0)}")
     return "\n".join(lines) + "\n"
 
 
-def _states(automaton: nfa.Nfa) -> dict[str, str]:
+def states_of(automaton: nfa.Nfa) -> dict[str, str]:
     """Return the label of each state: its number, and what must not occur while a run waits there."""
     labels = {}
     for number, state in enumerate(automaton.states):
         absent = dict.fromkeys((*state.not_followed_by, *state.not_next))
         labels[_name(number)] = " ".join([str(number), *(f"!{name}" for name in absent)])
-    return labels | {_MATCH: _MATCH}
+    return labels | {MATCH: MATCH}
 
 
-def _arrows(automaton: nfa.Nfa) -> Iterator[Arrow]:
+def arrows_of(automaton: nfa.Nfa) -> Iterator[Arrow]:
+    """Yield the ways between the states of `states_of`, state by state, the preferred one first."""
     for number, state in enumerate(automaton.states):
         for take in state.takes:
             yield from _preferred(number, take.after, take.variable)
@@ -82,9 +84,9 @@ def _arrows(automaton: nfa.Nfa) -> Iterator[Arrow]:
         if number and state.contiguity is not ir.Contiguity.STRICT and not state.accepts_after_ignore:
             yield Arrow(_name(number), _name(state.next), "ignore", is_epsilon=True)
         if state.accepts_after_ignore:
-            yield Arrow(_name(number), _MATCH, "any other event", is_epsilon=True)
+            yield Arrow(_name(number), MATCH, "any other event", is_epsilon=True)
         if state.closes:
-            yield Arrow(_name(number), _MATCH, "window closes", is_epsilon=True)
+            yield Arrow(_name(number), MATCH, "window closes", is_epsilon=True)
 
 
 def _preferred(
@@ -97,7 +99,7 @@ def _preferred(
 
 
 def _name(state: int) -> str:
-    return _MATCH if state == nfa.ACCEPT else str(state)
+    return MATCH if state == nfa.ACCEPT else str(state)
 
 
 def _quoted(text: str) -> str:

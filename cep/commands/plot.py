@@ -1,0 +1,243 @@
+"""`cep plot` draws a rule as an automaton, and matches as a time line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cep.commands.match import require_order
+from cep.commands.options import only_option, set_option, streams_option
+
+if TYPE_CHECKING:
+    from cep.explain.timeline import Span
+    from cep.why.reasons import Step, Why
+
+_OF_SPAN = ("rule", "match_id", "match_start", "match_end")
+_OF_EVENT = ("event_number", "event_variable", "event")
+_MOST_ATTEMPTS = 20
+
+
+@click.command()
+@click.argument("rules", metavar="RULES|MATCHES...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-i", "--input", "inputs", multiple=True, help="The events of a time line, as for `cep match`.")
+@streams_option
+@only_option
+@set_option
+@click.option(
+    "--key", multiple=True, help="With --input: the key, as for `cep why`. With MATCHES: only this."
+)
+@click.option("--input-format", metavar="NAME", help="json, csv, parquet, ... of the events of --input.")
+@click.option(
+    "--format",
+    "picture",
+    type=click.Choice(["svg", "html", "dot", "mermaid"]),
+    default="svg",
+    help="html: a page that needs nothing else. dot, mermaid: an automaton, for Graphviz or Mermaid.",
+)
+@click.option("--output", type=click.Path(path_type=Path), help="File to write instead of standard output.")
+def plot(  # noqa: PLR0913 - an option of the command is an argument
+    rules: Sequence[Path],
+    inputs: Sequence[str],
+    streams: Path | None,
+    only: Sequence[str],
+    parameters: Mapping[str, str],
+    key: Sequence[str],
+    input_format: str | None,
+    picture: str,
+    output: Path | None,
+) -> None:
+    """Draw the automata of RULES, or MATCHES (a file of `cep match` or of a sink) as a time line.
+
+    With --input, the matches and attempts of one key in these events are drawn.
+    """
+    of_matches = any(path.suffix in _READERS or _is_sink(path) for path in rules)
+    if picture in ("dot", "mermaid") and (of_matches or inputs):
+        raise click.UsageError(f"--format {picture} draws automata: write svg or html for a time line")
+    if of_matches:
+        title, drawn = _of_matches(rules, only, key)
+    elif inputs:
+        title, drawn = _of_events(rules, inputs, streams, only, parameters, key, input_format)
+    else:
+        title, drawn = _of_rules(rules, streams, only, parameters, picture)
+    if picture == "html":
+        from cep.explain.svg import page
+
+        drawn = page(title, drawn)
+    if output is None:
+        click.echo(drawn, nl=False)
+        return
+    from cep.write_errors import writing
+
+    with writing(output):
+        output.write_text(drawn, encoding="utf-8")
+
+
+def _of_rules(
+    rules: Sequence[Path],
+    streams: Path | None,
+    only: Sequence[str],
+    parameters: Mapping[str, str],
+    picture: str,
+) -> tuple[str, str]:
+    from cep.explain import picture as text_pictures
+    from cep.explain.drawn import drawn
+    from cep.rulebook import compile_rulebook, load_rulebook
+
+    compiled = compile_rulebook(load_rulebook(rules, streams), only, parameters).rules
+    draw = {"dot": text_pictures.dot, "mermaid": text_pictures.mermaid}.get(picture, drawn)
+    return ", ".join(rule.name for rule in compiled), draw(compiled)
+
+
+def _of_events(
+    rules: Sequence[Path],
+    inputs: Sequence[str],
+    streams: Path | None,
+    only: Sequence[str],
+    parameters: Mapping[str, str],
+    key: Sequence[str],
+    input_format: str | None,
+) -> tuple[str, str]:
+    """Return the time line of one rule and key, from the answer of `cep why`."""
+    from cep.commands.why import compiled_rule, replayed
+    from cep.explain.timeline import timeline
+    from cep.why.answer import why
+
+    require_order(rules, inputs)
+    if len(only) > 1:
+        raise click.UsageError("a time line is of one rule: write one --only")
+    compiled = compiled_rule(rules, streams, only[0] if only else None, parameters)
+    found = replayed(compiled, inputs, input_format)
+    told = why(found, found.key_of(key), limit=_MOST_ATTEMPTS)
+    shown = ", ".join(f"{name} {value}" for name, value in told.key.items())
+    title = f"{told.rule}, {shown or 'all events'}"
+    return title, timeline(sorted(_spans_of(told), key=lambda span: span.start_us), title)
+
+
+def _spans_of(told: Why) -> Iterator[Span]:
+    from cep.explain.timeline import Span
+
+    for match in told.matches:
+        kind = "timeout" if match.is_timeout else "match"
+        removed = match.removed_by
+        words = f"{kind} {match.match_id}" if removed is None else f"no {kind}: {removed.says}"
+        marks = tuple(_mark(step) for step in match.steps)
+        is_match = removed is None and not match.is_timeout
+        yield Span("matches and attempts", match.start_us, match.end_us, words, marks, is_match)
+    for attempt in told.attempts:
+        if attempt.steps:
+            marks = tuple(_mark(step) for step in attempt.steps)
+            start_us, end_us = marks[0].time_us, marks[-1].time_us
+            words = f"attempt: {attempt.ending.says}"
+            yield Span("matches and attempts", start_us, end_us, words, marks, False, attempt.until_us)
+
+
+def _mark(step: Step) -> Any:
+    from cep.explain.timeline import Mark
+
+    about = ", ".join(f"{name} {value}" for name, value in step.event.values.items())
+    return Mark(step.event.time_us, step.variable, about)
+
+
+def _of_matches(paths: Sequence[Path], only: Sequence[str], key: Sequence[str]) -> tuple[str, str]:
+    """Return the time line of the matches in files, those of one key together."""
+    from cep.explain.timeline import timeline
+
+    rows = [row for path in paths for row in _rows(path)]
+    rows = [
+        row for row in rows if (not only or row["rule"] in only) and (not key or _key(row) == ",".join(key))
+    ]
+    spans = sorted(_spans_in(rows), key=lambda span: (span.lane, span.start_us))
+    title = f"{len(spans):,} matches of {', '.join(sorted({row['rule'] for row in rows})) or 'no rule'}"
+    return title, timeline(spans, title)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of matches. Raises InputError (E0653): it has something else."""
+    from cep.errors import InputError
+
+    try:
+        rows = _READERS.get(path.suffix, _parquet_rows)(path)
+    except OSError as error:
+        problem = f"`{path}` cannot be read: {error.strerror or error}"
+        raise InputError("E0653", problem, "name another file") from None
+    except ValueError:
+        rows = [None]
+    if not all(isinstance(row, dict) and row.keys() >= set(_OF_SPAN) for row in rows):
+        raise InputError(
+            "E0653", f"`{path}` has a line that is no match", "give a file that `cep match` or a sink wrote"
+        )
+    return rows
+
+
+def _json_rows(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _parquet_rows(path: Path) -> list[Any]:
+    import pyarrow.dataset as ds
+
+    rows: list[Any] = ds.dataset(path, format="parquet").to_table().to_pylist()
+    return rows
+
+
+_READERS = {".parquet": _parquet_rows, **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_rows)}
+"""Ending of a file of matches -> how it is read."""
+
+
+def _is_sink(path: Path) -> bool:
+    """Return whether a folder is one of a Parquet sink."""
+    return path.is_dir() and any(path.glob("**/*.parquet"))
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    """Return the values of the key of a match: its columns between `rule` and `match_id`."""
+    names = list(row)
+    columns = names[names.index("rule") + 1 : names.index("match_id")]
+    return ",".join(str(row[name]) for name in columns if row[name] is not None)
+
+
+def _spans_in(rows: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
+    from cep.explain.timeline import Span
+
+    rows_of: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        rows_of.setdefault(row["match_id"], []).append(row)
+    for match_id, of_match in rows_of.items():
+        first = of_match[0]
+        measures = list(first)[list(first).index("match_end") + 1 :]
+        shown = {name: first[name] for name in measures if name not in _OF_EVENT}
+        words = ", ".join(f"{name} {value}" for name, value in shown.items() if value is not None)
+        lane = ", ".join(part for part in (first["rule"], _key(first)) if part)
+        times = (_us(first["match_start"]), _us(first["match_end"]))
+        yield Span(lane, *times, words or match_id, tuple(_marks(of_match)))
+
+
+def _marks(rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+    """Yield the events of a match that has a row for each: the column with the start is their time."""
+    from cep.explain.timeline import Mark
+
+    if rows[0].get("event") is None:
+        return
+    for row in sorted(rows, key=lambda row: row["event_number"]):
+        event, start = row["event"], rows[0]["match_start"]
+        times = [name for name, value in rows[0]["event"].items() if _is_same_time(value, start)]
+        if times:
+            about = ", ".join(f"{name} {value}" for name, value in event.items() if name not in times)
+            yield Mark(_us(event[times[0]]), row["event_variable"], about)
+
+
+def _is_same_time(value: Any, start: Any) -> bool:
+    try:
+        return type(value) is type(start) and _us(value) == _us(start)
+    except ValueError:
+        return False
+
+
+def _us(time: Any) -> int:
+    from cep.local.replay import time_of
+
+    return time_of(time if isinstance(time, str) else time.isoformat())
