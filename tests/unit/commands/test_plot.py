@@ -112,6 +112,14 @@ def test_the_pictures_of_the_page_are_what_the_commands_draw(folder: Path) -> No
         assert f"](../images/{name})" in page
 
 
+def test_the_picture_of_the_page_about_trading_is_what_the_command_draws() -> None:
+    page = (DOCS / "start/trading.md").read_text()
+    [command] = re.findall(r"`cep (plot .*?)`", page)
+    drawn = cep_prints(command.replace("rules/", f"{ROOT}/rules/"))
+    assert drawn == (DOCS / "images/spoofing.svg").read_text(), "copy it to docs/images"
+    assert "](../images/spoofing.svg)" in page
+
+
 def about(text: str) -> list[str]:
     """Return what appears when the pointer is over each part of a picture."""
     return [title.text or "" for group in parsed(text).iter(f"{SVG}g") for title in group.iter(f"{SVG}title")]
