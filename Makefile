@@ -5,8 +5,8 @@ SET_UP := .venv/.set-up
 CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo trading payments test test-servers check quick servers object-store-test cluster-test connect-test \
-	tables-test versions newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel package-test \
+.PHONY: help demo trading payments test test-servers deep-test check quick servers object-store-test cluster-test \
+	connect-test tables-test versions newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel package-test \
 	lock clean java warm
 
 help:  ## list the targets
@@ -46,6 +46,10 @@ quick: check warm  ## check, then run the tests that need no Spark, no server an
 
 test-servers: servers $(CLASSES)  ## fetch the servers, then run the tests that were left out without them
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --left-out $(ARGS)
+
+deep-test: servers $(CLASSES)  ## the tests that look further than the gate, and twice its random cases
+	CEP_SERVERS=required $(BIN)/python -m pytest $(SIDE_BY_SIDE) --deep $(ARGS)
+	CEP_DEEP=all $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/property tests/spark/test_random_rules.py $(ARGS)
 
 servers: java warm  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...
 	@$(BIN)/python tools/servers/fetch.py

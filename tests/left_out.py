@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.deep import choose
+
 _SIGN = "; get it with: "
 _KEPT = "cep/left_out"
 """Where pytest's cache keeps the ids of the tests that were left out."""
@@ -31,6 +33,7 @@ def require(exists: bool, what: str, command: str = "make servers") -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs what was left out."""
     parser.addoption("--left-out", action="store_true", help="run only the tests that were left out before")
+    parser.addoption("--deep", action="store_true", help="run only the tests that look further than the gate")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -42,7 +45,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With the option: drop all tests that were not left out."""
+    """Drop what `tests.deep` does not choose; with the option, all tests that were not left out."""
+    choose(config, items)
     if not config.getoption("--left-out"):
         return
     wanted = set(_kept(config))

@@ -1,7 +1,7 @@
 """What rules need of the engine is compiled once, when the first events are to be matched.
 
 To compile all of it takes a minute or two, and `make` does it before it tests. So a copy lacks one kernel
-here, and everything with ``CEP_COLD=all``.
+here, and everything in `make deep-test`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def is_compiled_once(folder: Path, environment: dict[str, str]) -> None:
         assert (done.returncode, done.stdout) == (0, answer), done.stderr
 
 
-@pytest.mark.skipif(os.environ.get("CEP_COLD") != "all", reason="takes over a minute: CEP_COLD=all")
+@pytest.mark.deep
 def test_the_first_run_compiles_what_its_rules_need_and_warm_compiles_the_rest(folder: Path) -> None:
     environment = {"NUMBA_CACHE_DIR": str(folder / "cache")}
     started = time.perf_counter()

@@ -90,6 +90,7 @@ def test_nobody_else_reads_what_a_spool_and_a_stream_write(folder: Path) -> None
     assert written == {(True, "0700"), (False, "0600")}
 
 
+@pytest.mark.deep
 def test_a_setting_lets_others_read(folder: Path) -> None:
     run(folder, "batch.yaml", BATCH)
     spool(folder, "inbox", "{}\n", "--file-mode", "0660")

@@ -11,6 +11,7 @@ from cep.diagnostics.diagnostic import render
 from cep.errors import Source
 from cep.language.parser import parse
 from cep.settings.schema_file import load_streams
+from tests.deep import n_cases
 from tests.golden.errors_cases import FOLDER
 
 _STREAMS = load_streams(FOLDER / "streams.yaml")
@@ -63,7 +64,7 @@ def _expression(draw: st.DrawFn, kind: str, depth: int) -> str:
 
 
 @settings(
-    max_examples=300,
+    max_examples=n_cases(300),
     deadline=None,
     derandomize=True,
     database=None,

@@ -6,13 +6,16 @@ import pyarrow as pa
 from hypothesis import assume, given, settings
 
 from cep.engine.chains.chain import Chain
+from tests.deep import n_cases
 from tests.property.chains import AT_ONCE, Chained, chained, check, engine_tables, ids_of
 from tests.property.differential import stream_table
 from tests.property.strategies.cases import Step
 from tests.property.test_engine import SLOW
 
-GATE = settings(max_examples=80, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
-FEW = settings(GATE, max_examples=25)
+GATE = settings(
+    max_examples=n_cases(80), deadline=None, derandomize=True, database=None, suppress_health_check=SLOW
+)
+FEW = settings(GATE, max_examples=n_cases(25))
 
 
 @GATE

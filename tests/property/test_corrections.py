@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
+from tests.deep import n_cases
 from tests.property.corrected_rules import Correction, check, corrections, lively
 from tests.property.test_engine import FEW
 
-MORE = settings(FEW, max_examples=100)
+MORE = settings(FEW, max_examples=n_cases(100))
 
 
 @FEW

@@ -19,6 +19,7 @@ from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.columns import whole
 from cep.engine.prepare.predicates import Vectors, evaluate, prepare
 from cep.expression import Expression
+from tests.deep import n_cases
 from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.expressions import evaluate as evaluate_one
 from tests.property.differential import (
@@ -36,9 +37,11 @@ from tests.property.strategies.events import MAX_EVENTS, event_lists, streams
 from tests.property.strategies.expressions import local_expressions
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-GATE = settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
-FEW = settings(GATE, max_examples=60)
-LARGE = settings(GATE, max_examples=30)
+GATE = settings(
+    max_examples=n_cases(250), deadline=None, derandomize=True, database=None, suppress_health_check=SLOW
+)
+FEW = settings(GATE, max_examples=n_cases(60))
+LARGE = settings(GATE, max_examples=n_cases(30))
 
 
 def is_small(case: Case) -> bool:

@@ -4,11 +4,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deep import n_cases
+
 
 def test_make_fuzz_tries_cases_in_two_processes() -> None:
-    command = [sys.executable, "-m", "tests.property", "--examples", "32", "--jobs", "2", "--seed", "1"]
+    more = f"-m tests.property --examples {n_cases(32)} --jobs 2 --seed 1".split()
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=500
+        [sys.executable, *more],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr
     assert "no difference" in done.stdout

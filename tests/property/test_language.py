@@ -18,10 +18,11 @@ from cep.language.grammar import tokens
 from cep.language.parser import parse
 from cep.language.printer import print_rule, print_rules
 from cep.settings.schema_file import load_streams, parse_streams
+from tests.deep import n_cases
 from tests.golden.errors_cases import FOLDER
 
 _GATE = settings(
-    max_examples=200,
+    max_examples=n_cases(200),
     deadline=None,
     derandomize=True,
     database=None,

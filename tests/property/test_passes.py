@@ -7,6 +7,7 @@ import sys
 
 from hypothesis import assume, given
 
+from tests.deep import n_cases
 from tests.property.differential import oracle_rows, programs_of, rows_by
 from tests.property.strategies.cases import Case, cases
 from tests.property.test_engine import FEW, is_small
@@ -20,8 +21,8 @@ def test_without_optimizations_the_matches_are_the_same(case: Case) -> None:
 
 
 def test_without_compiled_kernels_the_matches_are_the_same() -> None:
-    command = [sys.executable, "-m", "tests.property", "--no-jit", "--examples", "320", "--seed", "7"]
-    command += ["--only", "rules"]
+    more = f"-m tests.property --no-jit --examples {n_cases(320)} --seed 7 --only rules".split()
+    command = [sys.executable, *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    assert "320 cases" in done.stdout
+    assert f"{n_cases(320)} cases" in done.stdout

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from cep.compiler.compile import check_sources
 from cep.diagnostics.diagnostic import render
 from cep.errors import Source
+from tests.deep import n_cases
 from tests.property.differential import oracle_rows
 from tests.property.rule_text import rule_text
 from tests.property.strategies.cases import Case, cases
@@ -25,7 +26,7 @@ REFUSED = {
 """Codes of drawn rules that the language rightly refuses."""
 
 
-@settings(GATE, max_examples=120)
+@settings(GATE, max_examples=n_cases(120))
 @given(cases(max_rules=1))
 def test_a_rule_written_as_text_has_the_same_matches(case: Case) -> None:
     source = Source("drawn.cep", rule_text(case.rules[0]))

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from cep.compiler.compile import check_sources
 from cep.diagnostics.diagnostic import render
 from cep.errors import Source
+from tests.deep import n_cases
 from tests.property.rule_text import rule_text
 from tests.property.tables import TableCase, check, engine_rows, oracle_rows, programs_of, silent_cases
 from tests.property.test_rule_text import REFUSED
 from tests.property.test_tables import GATE, check_corrections
 
-SOME = settings(GATE, max_examples=15)
-FEW = settings(GATE, max_examples=6)
+SOME = settings(GATE, max_examples=n_cases(15))
+FEW = settings(GATE, max_examples=n_cases(6))
 
 
 @SOME

@@ -22,6 +22,7 @@ from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Windowed
 from cep.schema.stream import Role, Stream, qualified
+from tests.deep import n_cases
 from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.partitions import event_of
 from tests.property.differential import Row, in_order, rows_of, rows_of_matches, stream_table
@@ -31,8 +32,10 @@ from tests.property.strategies.events import streams
 from tests.property.test_engine import SLOW
 from tests.property.test_rule_text import REFUSED
 
-GATE = settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
-FEW = settings(GATE, max_examples=30)
+GATE = settings(
+    max_examples=n_cases(100), deadline=None, derandomize=True, database=None, suppress_health_check=SLOW
+)
+FEW = settings(GATE, max_examples=n_cases(30))
 
 KEYS = (("k",), ("t",), ("i",))
 """Columns of one type that may hold the key."""

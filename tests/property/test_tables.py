@@ -21,6 +21,7 @@ from cep.engine.prepare.versions import extents, prepared_versions
 from cep.errors import Source
 from cep.program.program import Program
 from cep.rule_set import Corrections
+from tests.deep import n_cases
 from tests.oracle import TooManyRunsError
 from tests.property.corrected_rules import FOREVER_US, PLENTY
 from tests.property.differential import canonical, in_order, rows_of, stream_table
@@ -41,8 +42,10 @@ from tests.property.test_engine import SLOW
 from tests.property.test_rule_text import REFUSED
 from tests.standing import Standing
 
-GATE = settings(max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
-FEW = settings(GATE, max_examples=10)
+GATE = settings(
+    max_examples=n_cases(30), deadline=None, derandomize=True, database=None, suppress_health_check=SLOW
+)
+FEW = settings(GATE, max_examples=n_cases(10))
 
 
 @GATE

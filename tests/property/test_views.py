@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
+from tests.deep import n_cases
 from tests.property.test_engine import GATE
 from tests.property.views import (
     ViewCase,
@@ -20,7 +21,7 @@ from tests.property.views import (
     view_cases,
 )
 
-SOME = settings(GATE, max_examples=30)
+SOME = settings(GATE, max_examples=n_cases(30))
 
 
 @SOME

@@ -15,13 +15,14 @@ from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.rule_set import Corrections
 from cep.schema.stream import Stream
+from tests.deep import n_cases
 from tests.property.corrected_rules import FOREVER_US, Correction, check, delivered
 from tests.property.differential import engine_rows, match_ids, oracle_rows, programs_of, stream_table
 from tests.property.strategies.cases import Case, Step, cases_of_windows, cases_of_zones
 from tests.property.strategies.events import FIELDS, SECOND_US
 from tests.property.test_engine import GATE
 
-SOME = settings(GATE, max_examples=40)
+SOME = settings(GATE, max_examples=n_cases(40))
 
 
 @SOME

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.kills.points import BEFORE, Call
 from tests.kills.runs import Kill, killed
 from tests.kills.ticks import Tick, expected_rows, write_rules
@@ -40,6 +42,7 @@ def write_pipeline(folder: Path, source: str, *more: str) -> Path:
     return file
 
 
+@pytest.mark.deep
 def test_a_stream_of_sparks_connector_has_the_matches_of_a_local_run_also_when_it_was_killed(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -1,8 +1,7 @@
-"""A cluster of brokers of which one dies in the middle of a run. It takes a minute: not in the gate."""
+"""A cluster of brokers of which one dies in the middle of a run. It takes a minute: `make deep-test`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,9 +14,7 @@ from tests.kills.written import in_topic
 from tests.servers.kafka_cluster import Cluster, running_cluster
 from tests.servers.spools import until
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("CEP_CRASHES") != "all", reason="takes a minute: CEP_CRASHES=all"
-)
+pytestmark = pytest.mark.deep
 
 
 @pytest.fixture(scope="module")

@@ -167,6 +167,7 @@ run_pipeline(sys.argv[1], quiet=True)
 """
 
 
+@pytest.mark.deep
 def test_a_run_that_is_killed_around_the_commit_of_its_sink_writes_each_match_once(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

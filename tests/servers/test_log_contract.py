@@ -224,6 +224,7 @@ def in_files(folder: Path) -> list[str]:
     return sorted(json.loads(line)["match_id"] for line in lines)
 
 
+@pytest.mark.deep(but="nats")
 @pytest.mark.spark
 def test_a_run_that_is_killed_loses_nothing_and_partitions_of_unlike_density_make_nothing_late(
     made: MadeLog, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest

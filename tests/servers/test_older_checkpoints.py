@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from scenarios.servers.web import running_web_server
 from tests.kills.feeds import feed_of
 from tests.kills.pipelines import KilledPipeline
@@ -17,6 +19,7 @@ from tests.servers.rabbitmq_server import Rabbit
 SINKS = ("rabbitmq", "kafka", "postgres", "delta", "parquet", "webhook")
 
 
+@pytest.mark.deep
 def test_no_match_is_lost_and_files_and_tables_have_each_once(
     broker: Broker, postgres: PostgresServer, rabbit: Rabbit, tmp_path: Path
 ) -> None:

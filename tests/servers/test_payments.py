@@ -92,6 +92,7 @@ def test_a_scenario_that_is_stopped_ends_its_servers(tmp_path: Path) -> None:
     assert_all_end(tmp_path)
 
 
+@pytest.mark.deep
 def test_a_scenario_that_fails_ends_its_servers(tmp_path: Path) -> None:
     scenario = started(tmp_path, PYSPARK_SUBMIT_ARGS="--no-such-option pyspark-shell")
     printed, errors = scenario.communicate(timeout=120)

@@ -87,6 +87,7 @@ def test_a_batch_reads_the_rows_that_are_there_and_needs_no_slot(
     )
 
 
+@pytest.mark.deep
 def test_a_run_that_is_killed_loses_no_change_and_writes_no_match_twice(
     spark: SparkSession, postgres: PostgresServer, tmp_path: Path
 ) -> None:

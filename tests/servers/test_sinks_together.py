@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -120,18 +119,27 @@ def posted(web: WebServer) -> list[str]:
 
 MOMENTS = [
     ("webhook", "after the write of webhook"),
-    ("rabbitmq", "after the write of rabbitmq"),
     ("postgres", "before the commit of postgres"),
-    ("delta", "after the commit of delta"),
 ]
-if os.environ.get("CEP_CRASHES") == "all":  # each one takes up to twenty seconds
-    MOMENTS += [("postgres", "after the commit of postgres"), ("delta", "before the commit of delta")]
+MORE = [  # each kill takes up to twenty seconds
+    *MOMENTS,
+    ("rabbitmq", "after the write of rabbitmq"),
+    ("delta", "after the commit of delta"),
+    ("postgres", "after the commit of postgres"),
+    ("delta", "before the commit of delta"),
+]
 
 
+@pytest.mark.parametrize("moments", [MOMENTS, pytest.param(MORE, marks=pytest.mark.deep)], ids=["two", "six"])
 def test_a_run_that_is_killed_around_the_writes_of_its_sinks_loses_nothing(
-    spark: SparkSession, postgres: PostgresServer, rabbit: Rabbit, web: WebServer, tmp_path: Path
+    spark: SparkSession,
+    postgres: PostgresServer,
+    rabbit: Rabbit,
+    web: WebServer,
+    tmp_path: Path,
+    moments: list[tuple[str, str]],
 ) -> None:
-    place = Place(tmp_path, len(MOMENTS) + 3)
+    place = Place(tmp_path, len(moments) + 3)
     database, queue = postgres.database(), rabbit.queue()
     file = place.pipeline(
         [
@@ -143,7 +151,7 @@ def test_a_run_that_is_killed_around_the_writes_of_its_sinks_loses_nothing(
         ]
     )
     # In their order: the first two cannot tell that they have a micro-batch.
-    for sink, point in MOMENTS:
+    for sink, point in moments:
         # In the second micro-batch: the first one repeats what was interrupted before.
         assert killed(file, Kill(OF_SINKS[sink][point], 2)), point
     n_posted = len(web.requests)

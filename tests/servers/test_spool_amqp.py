@@ -111,6 +111,7 @@ def test_each_subscription_of_a_topic_has_a_copy_also_of_what_came_while_nobody_
         assert batch(tmp_path / each.container_id).values == [b"%d" % number for number in range(21)]
 
 
+@pytest.mark.deep
 def test_a_spool_that_is_killed_anywhere_loses_nothing(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_two_spools_share_a_queue(rabbit: Rabbit, tmp_path: Path) -> None:
     assert sorted(map(int, both)) == list(range(n_sent))
 
 
+@pytest.mark.deep(but="classic")
 @KINDS
 def test_a_spool_that_is_killed_anywhere_loses_nothing(rabbit: Rabbit, tmp_path: Path, kind: str) -> None:
     queue = rabbit.queue(kind)

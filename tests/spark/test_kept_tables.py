@@ -184,6 +184,7 @@ tables:
 """
 
 
+@pytest.mark.deep
 def test_detect_repeats_what_a_static_dataframe_contained_in_earlier_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

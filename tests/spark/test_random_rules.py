@@ -6,6 +6,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.deep import n_cases
 from tests.property.on_spark import compare_on_spark
 
 
@@ -15,5 +16,6 @@ from tests.property.on_spark import compare_on_spark
 def test_a_batch_of_drawn_rules_gives_the_matches_of_the_oracle(
     spark: SparkSession, kind: str, n: int
 ) -> None:
+    n = n_cases(n)
     tally = compare_on_spark(spark, n, first_seed=7, only=kind)
     assert tally["with matches"] >= min(n // 2, 3)

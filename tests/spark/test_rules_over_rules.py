@@ -114,6 +114,7 @@ def test_a_pipeline_as_a_batch_writes_the_matches_of_all_stages(spark: SparkSess
     assert len(read(tmp_path / "out/dead", "json")) == local.dead_letters.num_rows == 3
 
 
+@pytest.mark.deep
 def test_a_stream_that_is_killed_goes_on_with_each_match_once(spark: SparkSession, tmp_path: Path) -> None:
     rules = RULE_SETS["another key"]
     write_json(tmp_path / "events", keyed_events(21, 1500), 6)

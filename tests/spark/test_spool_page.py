@@ -202,6 +202,7 @@ run_pipeline(sys.argv[1], quiet=True)
 """
 
 
+@pytest.mark.deep
 def test_a_pipeline_that_is_killed_around_its_commit_reads_each_message_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -380,6 +380,7 @@ def test_a_join_that_is_added_needs_a_checkpoint_of_its_own(spark: SparkSession,
     assert caught.value.code == "E0701"
 
 
+@pytest.mark.deep
 def test_a_micro_batch_that_is_killed_is_repeated_with_the_static_table_that_it_had(
     spark: SparkSession, tmp_path: Path
 ) -> None:
