@@ -9,5 +9,8 @@ setup(
         *(f"cep.library.{folder}" for folder in find_namespace_packages("rules")),
     ],
     package_dir={"cep.library": "rules"},
-    package_data={"": ["py.typed", "*.cep", "streams.yaml"], "cep.jit": ["carried/*/*.kernel"]},
+    package_data={
+        "": ["py.typed", "*.cep", "streams.yaml", "*.test.yaml"],
+        "cep.jit": ["carried/*/*.kernel"],
+    },
 )

@@ -18,6 +18,9 @@ from cep.write_errors import writing
 (RULE_SUFFIX,) = RULE_TEXT.suffixes
 """Ending of the rule files of the library."""
 
+_TESTS = ".test.yaml"
+"""Ending of the file with the tests of a rule."""
+
 
 @dataclass(frozen=True, slots=True)
 class LibraryRule:
@@ -42,7 +45,7 @@ def library_rules() -> tuple[LibraryRule, ...]:
 
 
 def copy_rules(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
-    """Copy rules with their streams files; return the files written and the files that existed before.
+    """Copy rules with their streams files and tests; return the files written and those that existed before.
 
     A name is the name of a rule, with or without its folder, or the name of a folder. Each file keeps its
     folder. If one of the files exists with other content, nothing is copied.
@@ -51,7 +54,10 @@ def copy_rules(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
     for rule in _chosen(names):
         folder = to / rule.folder
         files[folder / f"{rule.name}{RULE_SUFFIX}"] = rule.file.read_bytes()
-        files[folder / STREAMS_FILE] = (_library() / rule.folder / STREAMS_FILE).read_bytes()
+        inside = _library() / rule.folder
+        for name in (STREAMS_FILE, f"{rule.name}{_TESTS}"):
+            if (inside / name).is_file():
+                files[folder / name] = (inside / name).read_bytes()
     there = [path for path in files if path.exists()]
     for path in there:
         if not path.is_file() or path.read_bytes() != files[path]:

@@ -42,6 +42,14 @@ class RuleTestFile(pytest.File):
         for case in tests.cases:
             yield RuleTestCase.from_parent(self, name=case.name, tests=tests, case=case)
 
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return the problems of a file that cannot be read, without a traceback."""
+        from cep.errors import CepError
+
+        if isinstance(excinfo.value, CepError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo)
+
 
 class RuleTestCase(pytest.Item):
     """A case of a test file."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from cep.errors import Source, Span
 from cep.language import ast
 from cep.language.clauses.rule_reader import SEVERITIES
 from cep.language.grammar import tokens
+from cep.language.parameters import PARTS, parameters_read, with_values
 from cep.language.parser import parse
 from cep.language.printer import print_rule, print_rules
 from cep.settings.schema_file import load_streams, parse_streams
@@ -317,6 +320,28 @@ def test_the_printed_text_of_a_rule_gives_the_same_tree(rules: list[ast.Rule]) -
     assert problems == [], render(problems)
     assert found == tuple(rules)
     assert "".join(print_rule(rule) for rule in found).replace("\n", "") == text.replace("\n", "")
+
+
+def _named(node: Any, found: list[ast.Parameter]) -> Any:
+    """Return `node` with a parameter in the place of each constant; the parameters go to `found`."""
+    if isinstance(node, tuple):
+        return tuple(_named(part, found) for part in node)
+    if isinstance(node, ast.Constant) and node.kind is not ast.Kind.NULL:
+        found.append(ast.Parameter(ast.Name(f"parameter {len(found)}", _AT), node))
+        return ast.Column(None, found[-1].name, _AT)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    return replace(node, **{one.name: _named(getattr(node, one.name), found) for one in fields(node)})
+
+
+@_GATE
+@given(_rules | _views)
+def test_a_rule_with_a_parameter_for_each_constant_is_the_rule_with_the_constants(rule: ast.Rule) -> None:
+    found: list[ast.Parameter] = []
+    plain = replace(rule, parameters=())
+    named = replace(plain, **{part: _named(getattr(plain, part), found) for part in PARTS})
+    assert with_values(replace(named, parameters=tuple(found))) == replace(plain, parameters=tuple(found))
+    assert parameters_read(replace(named, parameters=tuple(found))) == {one.name.text for one in found}
 
 
 _EXAMPLES = [path.read_text() for path in sorted(FOLDER.iterdir()) if path.suffix in (".cep", ".yaml")]

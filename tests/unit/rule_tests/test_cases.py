@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cep.commands.cli
-from cep.errors import RuleError
+from cep.diagnostics.codes import CODES
+from cep.errors import Diagnostic, RuleError
 from cep.rule_tests.cases import Arrival
 from cep.rule_tests.checking import check_case
 from cep.rule_tests.coverage import coverage
@@ -319,3 +320,26 @@ def test_watch_runs_again_when_a_file_changes(folder: Path) -> None:
             "  passed  one",
             "  FAILED  one",
         ]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_damaged_test_file_is_read_or_refused_with_problems_that_have_a_code(seed: int) -> None:
+    random = Random(seed)
+    rows = "      - beeps: {at: 1 s}\n      - advance: 5 s\n    tables: {t: [{a: 1}]}\n"
+    text = "start: 2024-05-01T10:00:00Z\nparameters: {}\n" + case_with(A, B, "{after: 1 s, late: false}")
+    text += (
+        "  two:\n    events: |\n      at, kind, x\n      0 s, a, 1\n    expect: [{x: 1, match_end: 3 s}]\n"
+        + rows
+    )
+    for _ in range(random.randint(1, 4)):
+        start = random.randrange(len(text))
+        piece = random.choice(["", "-", ": ", "{", "\n", "null", "at", "9999999999999999999", "'", "é", "[]"])
+        text = text[:start] + piece + text[start + random.randrange(5) :]
+    Path("pair.test.yaml").write_text(text)
+    problems: list[Diagnostic] = []
+    try:
+        tests = read_tests("pair.test.yaml")
+        problems += (found for case in tests.cases for found in check_case(tests, case))
+    except RuleError as error:
+        problems += error.diagnostics
+    assert {problem.code for problem in problems} <= CODES.keys()

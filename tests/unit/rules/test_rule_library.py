@@ -54,24 +54,42 @@ def test_a_copy_has_the_streams_its_rule_reads(tmp_path: Path, monkeypatch: pyte
     assert (checked.n_files, checked.n_rules, checked.problems) == (2, 2, ())
 
 
+def test_a_copy_has_the_tests_of_its_rule(tmp_path: Path) -> None:
+    copy_rules(["card_testing", "velocity"], tmp_path)
+    assert sorted(path.name for path in (tmp_path / "fraud").iterdir()) == [
+        "card_testing.cep",
+        "card_testing.test.yaml",
+        "streams.yaml",
+        "velocity.cep",
+    ]
+
+
 def test_a_folder_is_copied_as_a_whole_and_what_is_the_same_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert (
-        cli("copy", "trading/spoofing").stdout == "wrote trading/spoofing.cep\nwrote trading/streams.yaml\n"
+    assert cli("copy", "trading/spoofing").stdout == (
+        "wrote trading/spoofing.cep\nwrote trading/streams.yaml\nwrote trading/spoofing.test.yaml\n"
     )
     assert cli("copy", "trading").stdout == (
         "wrote trading/fill_burst.cep\n"
         "wrote trading/front_running.cep\n"
+        "wrote trading/front_running.test.yaml\n"
         "wrote trading/layering.cep\n"
+        "wrote trading/layering.test.yaml\n"
         "wrote trading/marking_the_close.cep\n"
+        "wrote trading/marking_the_close.test.yaml\n"
         "wrote trading/momentum_ignition.cep\n"
+        "wrote trading/momentum_ignition.test.yaml\n"
         "wrote trading/v_shape.cep\n"
+        "wrote trading/v_shape.test.yaml\n"
         "wrote trading/w_shape.cep\n"
+        "wrote trading/w_shape.test.yaml\n"
         "wrote trading/wash_trades.cep\n"
+        "wrote trading/wash_trades.test.yaml\n"
         "kept trading/streams.yaml: it is the same\n"
         "kept trading/spoofing.cep: it is the same\n"
+        "kept trading/spoofing.test.yaml: it is the same\n"
     )
 
 
