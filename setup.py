@@ -1,6 +1,6 @@
 """Which folders the package has: `rules` becomes `cep.library`. pyproject.toml has all the rest."""
 
-from setuptools import find_namespace_packages, setup
+from setuptools import find_namespace_packages, setup  # type: ignore[import-untyped]
 
 setup(
     packages=[

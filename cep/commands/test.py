@@ -170,11 +170,11 @@ def _record(
     rules = compiled.rule_set
     compile_engine(progress_line(quiet=False, progress=None), False, rules.programs)
     tables = typed_tables(rules, read_inputs(rules, input_paths(rules, inputs), file_format))
-    case = recorded_case(rules, found, tables)
     rule = next(rule for rule in compiled.rules if rule.name == found["rule"])
     rule_file = Path(rule.tree.source.name)
     file = beside_rule(rule_file)
     before = file.read_text(encoding="utf-8") if file.is_file() else None
+    case = recorded_case(rules, found, tables, with_nulls=before is not None and "defaults:" in before)
     if before is None:
         first = f"rules: {rule_file.name}\n"
         of_one = sum(one.tree.source.name == rule.tree.source.name for one in compiled.rules)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from cep.arrays import Mask
 from cep.errors import InputError, Span
+from cep.expression import Type
 from cep.local.replay import time_of
 from cep.output.rows import json_line
 from cep.rule_set import RuleSet
@@ -46,11 +48,14 @@ def read_match(text: str) -> dict[str, Any]:
     return found
 
 
-def recorded_case(rules: RuleSet, match: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> str:
+def recorded_case(
+    rules: RuleSet, match: Mapping[str, Any], tables: Mapping[str, pa.Table], *, with_nulls: bool = False
+) -> str:
     """Return the case of a match, as lines of a test file below `cases`.
 
-    `tables` are the typed events and rows of each stream and table. Raises InputError (E0676): the rules do
-    not report the match in these events.
+    It expects all matches of the rule in its events. `tables` are the typed events and rows of each stream
+    and table. With `with_nulls` what is NULL is written, because the file has defaults. Raises InputError
+    (E0676): the rules do not report the match in these events.
     """
     items = _reported(rules, match, tables)
     if items is None:
@@ -60,7 +65,7 @@ def recorded_case(rules: RuleSet, match: Mapping[str, Any], tables: Mapping[str,
             "give the events and the rules with which it was reported",
         )
     kept = _fewest(items, lambda some: _is_reported(rules, match, tables, some))
-    return "\n".join(_lines(rules, match, tables, kept)) + "\n"
+    return "\n".join(_Lines(rules, match, tables, with_nulls).lines(kept)) + "\n"
 
 
 # ---------------------------------------------------------------- which events
@@ -139,49 +144,57 @@ def _fewest(items: list[Item], suffices: Callable[[Sequence[Item]], bool]) -> li
 # ---------------------------------------------------------------- as text
 
 
-def _lines(
-    rules: RuleSet, match: Mapping[str, Any], tables: Mapping[str, pa.Table], items: Sequence[Item]
-) -> Iterator[str]:
-    yield f"  alert {str(match['match_id'])[:8]}:"
-    of_tables = [item for item in items if rules.inputs[item[0]].table is not None]
-    if of_tables:
-        yield "    tables:"
+@dataclass(frozen=True)
+class _Lines:
+    """Writes the case of a match (`recorded_case`)."""
+
+    rules: RuleSet
+    match: Mapping[str, Any]
+    tables: Mapping[str, pa.Table]
+    with_nulls: bool
+
+    def lines(self, items: Sequence[Item]) -> Iterator[str]:
+        """Yield the lines of a case with these events."""
+        yield f"  alert {str(self.match['match_id'])[:8]}:"
+        of_tables = [item for item in items if self.rules.inputs[item[0]].table is not None]
+        yield from ["    tables:"] if of_tables else []
         for name in dict.fromkeys(name for name, _ in of_tables):
             yield f"      {name}:"
-            for of, row in of_tables:
-                if of == name:
-                    yield f"        - {_row(rules.inputs[name], tables[name], row)}"
-    yield "    events:"
-    events = sorted(
-        (item for item in items if item not in of_tables), key=lambda item: _time(rules, tables, item)
-    )
-    for name, row in events:
-        text = _row(rules.inputs[name], tables[name], row)
-        yield f"      - {text}" if len(rules.streams) == 1 else f"      - {_text(name)}: {text}"
-    yield "    expect:"
-    shown = {name: value for name, value in match.items() if name not in ("rule", "match_id")}
-    shown = shown if len(rules.rules) == 1 else {"rule": match["rule"], **shown}
-    yield f"      - {{{', '.join(f'{_text(name)}: {_text(value)}' for name, value in shown.items())}}}"
+            yield from (f"        - {self._row(of, row)}" for of, row in of_tables if of == name)
+        yield "    events:"
+        for name, row in sorted((item for item in items if item not in of_tables), key=self._time):
+            text = self._row(name, row)
+            yield f"      - {text}" if len(self.rules.streams) == 1 else f"      - {_text(name)}: {text}"
+        yield "    expect:"
+        case = _case(self.rules, self.tables, items)
+        for found in matches_of(self.rules, [self.match["rule"]], case):
+            left_out = {"match_id"} | ({"rule"} if len(self.rules.rules) == 1 else set())
+            shown = {name: value for name, value in found.items() if name not in left_out}
+            yield f"      - {_mapping(shown)}"
+
+    def _time(self, item: Item) -> int:
+        name, row = item
+        time_us: int = self.tables[name].column(self.rules.inputs[name].event_time)[row].as_py()
+        return time_us
+
+    def _row(self, name: str, number: int) -> str:
+        """Return a row as a mapping; times are ISO 8601 in UTC."""
+        stream = self.rules.inputs[name]
+        row = self.tables[name].slice(number, 1).to_pylist()[0]
+        columns = {column.name: column for column in stream.fields}
+        word = "at" if "at" not in columns or stream.event_time == "at" else stream.event_time
+        cells: dict[str, Any] = {}
+        if not stream.is_static:
+            cells[word] = time_for_people(row[stream.event_time])
+        for column, value in row.items():
+            if column == stream.event_time or (value is None and not self.with_nulls):
+                continue
+            is_time = value is not None and columns[column].type is Type.TIMESTAMP
+            cells[column] = time_for_people(value) if is_time else value
+        return _mapping(cells)
 
 
-def _time(rules: RuleSet, tables: Mapping[str, pa.Table], item: Item) -> int:
-    name, row = item
-    time_us: int = tables[name].column(rules.inputs[name].event_time)[row].as_py()
-    return time_us
-
-
-def _row(stream: Stream, table: pa.Table, number: int) -> str:
-    """Return a row as a mapping, without what is NULL; times are ISO 8601 in UTC."""
-    row = table.slice(number, 1).to_pylist()[0]
-    columns = {column.name: column for column in stream.fields}
-    word = "at" if "at" not in columns or stream.event_time == "at" else stream.event_time
-    cells: dict[str, Any] = {}
-    if not stream.is_static:
-        cells[word] = time_for_people(row[stream.event_time])
-    for name, value in row.items():
-        if value is not None and name != stream.event_time:
-            is_time = columns[name].type.name == "TIMESTAMP"
-            cells[name] = time_for_people(value) if is_time else value
+def _mapping(cells: Mapping[str, Any]) -> str:
     return f"{{{', '.join(f'{_text(name)}: {_text(value)}' for name, value in cells.items())}}}"
 
 

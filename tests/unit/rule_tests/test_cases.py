@@ -258,6 +258,32 @@ def test_a_recorded_alert_has_the_events_that_it_needs_and_passes() -> None:
     assert "error[E0676]: this is no match\n" in record("[]").output
 
 
+def test_a_recorded_alert_expects_all_rows_and_is_not_changed_by_defaults() -> None:
+    Path("pair.cep").write_text(f"{RULE}ALL ROWS PER MATCH\n")
+    Path("pair.test.yaml").write_text(case_with("{at: 0 s, kind: z}"))
+    rows = [("a", 1.5, 0), ("z", 1.0, 1), ("b", None, 2)]
+    events = [
+        {"k": "one", "n": n, "ts": f"2024-05-01T00:00:0{n}Z", "kind": kind, "x": x} for kind, x, n in rows
+    ]
+    Path("taps.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    first, _ = cep_prints("match pair.cep -i taps.jsonl -q").splitlines()
+    assert record(first).output.endswith(", 2 events\n")
+    assert cep_prints("test pair.cep").endswith("1 file, 2 cases: all passed\n")
+
+
+def test_the_value_of_a_parameter_is_changed_too() -> None:
+    Path("pair.cep").write_text(
+        RULE.replace("FROM taps", "PARAM small = 5 FROM taps").replace("< 5", "< small")
+    )
+    Path("pair.test.yaml").write_text(case_with(A, B, expect="[{}]"))
+    found = mutate(read_tests("pair.test.yaml"))
+    assert {"5 becomes 4", "5 becomes 6"} <= {mutant.says for mutant in found.unnoticed}
+    Path("pair.test.yaml").write_text("parameters: {small: 1}\n" + case_with(A, B))
+    found = mutate(read_tests("pair.test.yaml"))
+    assert "1 becomes 0" in {mutant.says for mutant in found.unnoticed}
+    assert "1 becomes 2" not in {mutant.says for mutant in found.unnoticed}
+
+
 def record(line: str) -> Result:
     arguments = ["test", "pair.cep", "--record", line, "-i", "taps.jsonl"]
     return CliRunner().invoke(cep.commands.cli.main, arguments)
