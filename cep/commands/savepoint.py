@@ -14,18 +14,11 @@ def savepoint(checkpoint: str, directory: str) -> None:
     """Write what a pipeline remembers to the folder DIR. The pipeline may be running.
 
     CHECKPOINT is the checkpoint folder of the pipeline. The savepoint contains its state after the last
-    finished micro-batch. Spark reads the state, so this needs what `cep run` needs.
+    finished micro-batch. Only a checkpoint on remote storage needs Spark.
     """
-    from spark_runtime.sessions.local_session import check_pyspark, session
-
-    check_pyspark()
-    from spark_runtime.pipeline.failures import as_cep_error
     from spark_runtime.pipeline.saving import save
 
-    try:
-        manifest = save(session(is_short=True), checkpoint, directory)
-    except Exception as error:
-        raise as_cep_error(error) from error
+    manifest = save(checkpoint, directory)
     n_bytes = sum(file.bytes for file in manifest.files.values())
     click.echo(
         f"wrote {directory}: micro-batch {manifest.micro_batch:,}, watermark {manifest.watermark or '-'}, "

@@ -39,8 +39,7 @@ _checkpoint = click.argument("checkpoint")
 def state() -> None:
     """Show the state in the CHECKPOINT folder of a pipeline, which may be running, or in a savepoint.
 
-    It is the state after the last finished micro-batch. Spark reads that of a checkpoint, so this needs what
-    `cep run` needs. A savepoint is read without Spark.
+    It is the state after the last finished micro-batch. Only a checkpoint on remote storage needs Spark.
     """
 
 
@@ -132,23 +131,9 @@ def stored_groups_of(checkpoint: str) -> tuple[RuleSet, Reached, Iterator[Stored
     if is_savepoint(checkpoint):
         savepoint = opened(checkpoint)
         return savepoint.rule_set(), savepoint.reached, savepoint.stored_groups()
-    from spark_runtime.sessions.local_session import check_pyspark, session
-
-    check_pyspark()
-    from spark_runtime.pipeline.failures import as_cep_error
     from spark_runtime.pipeline.stored_state import stored_groups
 
-    def found() -> Iterator[StoredGroup]:
-        try:
-            yield from groups
-        except Exception as error:
-            raise as_cep_error(error) from error
-
-    try:
-        rules, reached, groups = stored_groups(session(is_short=True), checkpoint)
-    except Exception as error:
-        raise as_cep_error(error) from error
-    return rules, reached, found()
+    return stored_groups(checkpoint)
 
 
 def _groups(checkpoint: str) -> Iterator[StoredGroup]:

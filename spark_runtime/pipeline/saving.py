@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pyspark.sql import SparkSession
-
 from cep.errors import Source, StateError
 from cep.rulebook import compile_texts
 from cep.schema.time_literals import time_for_people
@@ -38,7 +36,7 @@ from spark_runtime.pipeline.savepoint import (
     saved_file,
 )
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.pipeline.stored_state import files_of, stored_values
+from spark_runtime.pipeline.stored_state import errors_of_storage, files_of, stored_values
 from spark_runtime.sources.registry import source_type
 from spark_runtime.sources.spec import BoundSource
 
@@ -49,23 +47,19 @@ _LINES_OF_OFFSETS = 3
 """Lines of Spark's log of a micro-batch: version, settings, and the source that gives us our tasks."""
 
 
-def save(spark: SparkSession, path: str, folder: str) -> Manifest:
+def save(path: str, folder: str) -> Manifest:
     """Write a savepoint of the checkpoint at `path` to `folder`, and return its manifest.
 
-    Raises
-    ------
-    SetupError
-        The version of Spark does not read state stores (E0801).
-    StateError
-        The checkpoint cannot be read (E0702, E0705, E0706), the position of a source cannot be saved (E0715),
-        or the folder is not empty (E0716).
+    Raises StateError: the checkpoint cannot be read (E0702, E0705, E0706), the position of a source cannot be
+    saved (E0715), or the folder is not empty (E0716).
     """
-    checkpoint, rules = read_checkpoint(files_of(spark, path), path)
-    batch, progress = _progress(checkpoint)
-    sources = source_identities(checkpoint)
-    require_saved_positions(checkpoint, batch, sources)
-    with new_folder(folder) as place:
-        return _written(spark, checkpoint, _without_places(rules), sources, batch, progress, place)
+    with errors_of_storage(path):
+        checkpoint, rules = read_checkpoint(files_of(path), path)
+        batch, progress = _progress(checkpoint)
+        sources = source_identities(checkpoint)
+        require_saved_positions(checkpoint, batch, sources)
+    with new_folder(folder) as place, errors_of_storage(path):
+        return _written(checkpoint, _without_places(rules), sources, batch, progress, place)
 
 
 def _progress(checkpoint: Checkpoint) -> tuple[int, list[Any]]:
@@ -108,7 +102,6 @@ def _without_places(rules: StoredRules) -> StoredRules:
 
 
 def _written(
-    spark: SparkSession,
     checkpoint: Checkpoint,
     rules: StoredRules,
     sources: dict[str, SourceIdentity],
@@ -127,7 +120,7 @@ def _written(
 
     write(RULES, rules.to_json().encode())
     rule_set = compile_texts(rules.texts, rules.streams).rule_set
-    for value in stored_values(spark, checkpoint, rule_set, batch):
+    for value in stored_values(checkpoint, rule_set, batch):
         write(f"{GROUPS}/{value.group}", value.data)
     for stream in sources:
         name = f"{quote(stream, safe='')}.log"

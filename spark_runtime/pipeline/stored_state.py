@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
-
-from cep.errors import SetupError
 from cep.rule_set import RuleSet
 from cep.rulebook import compile_texts
-from spark_runtime.compat.driver import pyspark_version
 from spark_runtime.event_time.reached import Reached
-from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, read_checkpoint
+from spark_runtime.pipeline.checkpoint import Checkpoint, last_committed, last_done, read_checkpoint
 from spark_runtime.state.contents import StoredGroup, programs_in
 from spark_runtime.state.files import StateFiles
 from spark_runtime.state.pieces import FOLDER
 from spark_runtime.state.pointer import Kept, Pointer, is_pointer
 from spark_runtime.state.snapshots import encode_state
+from spark_runtime.state.spark_store import SparkStore
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles, is_remote
 from spark_runtime.tables.content import tables_in
 from spark_runtime.tables.static import FOLDER as TABLES
-
-_FIRST_VERSION = (4, 0)
-"""The first version of Spark that reads its own state stores."""
 
 
 class StoredValue(NamedTuple):
@@ -48,47 +43,59 @@ class StoredValue(NamedTuple):
     data: bytes
 
 
-def files_of(spark: SparkSession, path: str) -> CheckpointFiles:
-    """Return the files of a checkpoint, which may be on remote storage.
+def files_of(path: str) -> CheckpointFiles:
+    """Return the files of a checkpoint. Only those on remote storage need Spark, which is started."""
+    if not is_remote(path):
+        return LocalFiles(path)
+    from spark_runtime.sessions.local_session import session
 
-    Raises SetupError: the version of Spark does not read state stores (E0801).
-    """
-    if pyspark_version() < _FIRST_VERSION:
-        raise SetupError("E0801", "PySpark 3.5 cannot read the state of a stream", "use PySpark 4.0 or later")
-    return HadoopFiles(spark, path) if is_remote(path) else LocalFiles(path)
+    return HadoopFiles(session(is_short=True), path)
 
 
-def stored_groups(spark: SparkSession, path: str) -> tuple[RuleSet, Reached, Iterator[StoredGroup]]:
+@contextmanager
+def errors_of_storage(path: str) -> Iterator[None]:
+    """Turn the exceptions of remote storage into errors that a user can act on."""
+    try:
+        yield
+    except Exception as error:
+        if not is_remote(path):
+            raise
+        from spark_runtime.pipeline.failures import as_cep_error
+
+        raise as_cep_error(error) from error
+
+
+def stored_groups(path: str) -> tuple[RuleSet, Reached, Iterator[StoredGroup]]:
     """Return the rules of a checkpoint, the event time, and the state after its last micro-batch.
 
-    Raises
-    ------
-    SetupError
-        The version of Spark does not read state stores (E0801).
-    StateError
-        The folder is no checkpoint of a pipeline (E0705), or of another version (E0706), or damaged (E0702).
+    Raises StateError: the folder is no checkpoint of a pipeline (E0705), or of another version (E0706), or
+    damaged (E0702).
     """
-    checkpoint, stored = read_checkpoint(files_of(spark, path), path)
+    with errors_of_storage(path):
+        checkpoint, stored = read_checkpoint(files_of(path), path)
+        reached = last_done(checkpoint, is_live=False).reached
     rules = compile_texts(stored.texts, stored.streams).rule_set
 
     def groups() -> Iterator[StoredGroup]:
-        for group, n_carried, is_in_files, data in stored_values(spark, checkpoint, rules):
-            yield StoredGroup(group, n_carried, is_in_files, tuple(programs_in(data, rules)))
+        with errors_of_storage(path):
+            for group, n_carried, is_in_files, data in stored_values(checkpoint, rules):
+                yield StoredGroup(group, n_carried, is_in_files, tuple(programs_in(data, rules)))
 
-    return rules, last_done(checkpoint, is_live=False).reached, groups()
+    return rules, reached, groups()
 
 
-def stored_values(
-    spark: SparkSession, checkpoint: Checkpoint, rules: RuleSet, batch: int | None = None
-) -> Iterator[StoredValue]:
-    """Yield the state of the key groups of a checkpoint after a micro-batch, by default its last one."""
+def stored_values(checkpoint: Checkpoint, rules: RuleSet, batch: int | None = None) -> Iterator[StoredValue]:
+    """Yield the state of the key groups of a checkpoint after a micro-batch, by default its last one.
+
+    Raises StateError: what Spark or we wrote is missing or damaged (E0702).
+    """
     kept = Kept(f"{checkpoint.path}/{FOLDER}", "", 0)
     tables_of = partial(tables_in, f"{checkpoint.path}/{TABLES}", rules.programs)
     files = StateFiles(kept, rules, checkpoint.n_groups, tables_of)
-    reader = spark.read.format("statestore").option("path", checkpoint.query_path)
-    found = (reader if batch is None else reader.option("batchId", batch)).load()
-    for group, value in found.selectExpr("key.*", "value.groupState.state").toLocalIterator():
-        data, is_in_files = bytes(value), is_pointer(value)
+    store = SparkStore.after(checkpoint.files, last_committed(checkpoint) if batch is None else batch)
+    for group, value in store.values():
+        is_in_files = is_pointer(value)
+        data = value
         if is_in_files:
-            data = encode_state(files.read(Pointer.decode(data)).matchers, checkpoint.n_groups)
+            data = encode_state(files.read(Pointer.decode(value)).matchers, checkpoint.n_groups)
         yield StoredValue(group, len(value), is_in_files, data)

@@ -8,8 +8,6 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from pyspark import TaskContext
-
 from cep.errors import StateError
 from spark_runtime.state.pieces import Piece
 from spark_runtime.wire.plan import batch_of_task
@@ -59,6 +57,8 @@ class Kept:
         """Return it with the folder of the query to which the running task belongs."""
         if not self.by_query:
             return self
+        from pyspark import TaskContext
+
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         assert query is not None  # Spark names it in each task of a stream
@@ -89,6 +89,8 @@ class Task(NamedTuple):
     @classmethod
     def running(cls, group: int) -> Task:
         """Return the running task, which has this key group."""
+        from pyspark import TaskContext
+
         context = TaskContext.get()
         assert context is not None
         return cls(batch_of_task(context), group, context.partitionId(), context.taskAttemptId())

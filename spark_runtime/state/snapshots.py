@@ -33,6 +33,11 @@ _MAGIC = b"SCKG"
 _FORMAT = 3
 
 
+def is_state(data: bytes | bytearray) -> bool:
+    """Return whether a value is the state of a key group, of any version."""
+    return data[: len(_MAGIC)] == _MAGIC
+
+
 def encode_state(matchers: Sequence[Matcher | Corrector], n_groups: int) -> bytes:
     """Return the snapshots of a key group's matchers as one value of Spark's state store."""
     return _encoded([matcher.snapshot() for matcher in matchers], n_groups)
@@ -70,7 +75,7 @@ def decode_state(
 
 def _snapshots_of(data: bytes | bytearray, n_groups: int) -> list[bytes]:
     """Return the snapshots in `data`, if it is of this version and of so many key groups."""
-    if len(data) < _HEADER.size or data[:4] != _MAGIC:
+    if len(data) < _HEADER.size or not is_state(data):
         raise _damaged("it is not of spark-cep")
     _, version, _, n_groups_then = _HEADER.unpack_from(data)
     if version != _FORMAT:

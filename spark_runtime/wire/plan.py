@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-
-from pyspark import TaskContext
+from typing import TYPE_CHECKING, Any
 
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.sources.protocol import Offset, Range, Source
 from spark_runtime.wire.shared import not_shared
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
 
 PROPERTY = "cep.plan"
 """The task property that contains the plan of its micro-batch, or the name of the file that does."""
@@ -111,6 +112,8 @@ class Plan:
     @classmethod
     def of_task(cls) -> Plan:
         """Return the plan of the running task's micro-batch."""
+        from pyspark import TaskContext
+
         context = TaskContext.get()
         told = None if context is None else context.getLocalProperty(PROPERTY)
         if told is None:
@@ -135,6 +138,8 @@ def time_of_task(name: str) -> int | None:
 
     `name`: `CAP_PROPERTY` or `CLOCK_PROPERTY`.
     """
+    from pyspark import TaskContext
+
     context = TaskContext.get()
     told = None if context is None else context.getLocalProperty(name)
     return int(told) if told else None

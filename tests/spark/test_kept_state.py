@@ -66,7 +66,7 @@ def test_a_stream_with_its_state_in_files_goes_on_after_restarts_and_after_its_o
         if number == 0:
             for pid in new:
                 os.kill(pid, signal.SIGKILL)
-        _, _, contents = stored_groups(spark, str(tmp_path / "out/checkpoint"))
+        _, _, contents = stored_groups(str(tmp_path / "out/checkpoint"))
         stored = list(contents)
         assert len(stored) == 2
         assert all(group.is_in_files and group.n_carried < 2000 for group in stored)

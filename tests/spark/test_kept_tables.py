@@ -134,7 +134,7 @@ def test_a_stream_with_files_of_state_goes_on_after_restarts_with_what_its_table
     stream = Stream(tmp_path, rows)
     for number in range(N_RUNS):
         stream.run(number)
-        _, _, contents = stored_groups(spark, str(stream.checkpoint))
+        _, _, contents = stored_groups(str(stream.checkpoint))
         stored = list(contents)
         assert len(stored) == 2
         assert all(group.is_in_files and group.n_carried < 2000 for group in stored)
@@ -165,7 +165,7 @@ def test_a_savepoint_of_files_of_state_contains_what_static_tables_led_to(
     stream = Stream(tmp_path, rows)
     for number in range(N_RUNS - 1):
         stream.run(number)
-    save(spark, str(stream.checkpoint), str(tmp_path / "saved"))
+    save(str(stream.checkpoint), str(tmp_path / "saved"))
     restore(str(tmp_path / "saved"), str(tmp_path / "out/other"), 3)
     assert listed(stream.checkpoint) == listed(tmp_path / "saved")
     stream.run(N_RUNS - 1, "other")

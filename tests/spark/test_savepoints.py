@@ -87,7 +87,7 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
 
     def saving(batches: MicroBatches, batch: int, counts: Counts) -> None:
         if batch == SAVED_IN:
-            save(spark, str(tmp_path / "out/checkpoint"), str(tmp_path / "saved"))
+            save(str(tmp_path / "out/checkpoint"), str(tmp_path / "saved"))
         usual(batches, batch, counts)
 
     monkeypatch.setattr(MicroBatches, "complete", saving)
