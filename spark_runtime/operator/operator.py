@@ -24,7 +24,7 @@ from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call, Moment, Results
 from spark_runtime.operator.owner import owners_of
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
-from spark_runtime.state.files import StateFiles, Stored
+from spark_runtime.state.files import StateFiles, Stored, remove_left
 from spark_runtime.state.pointer import Kept, Task, is_pointer
 from spark_runtime.state.restored import Restored
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state, joined_state
@@ -131,8 +131,11 @@ class KeyGroups:
                 results.found.matches.append(table)
             earlier.found.matches.close()
         snapshot = encode_state(chain.matchers, self.n_groups)
-        if self.kept is None or len(snapshot) <= self.kept.inline_bytes:
+        if self.kept is None:
             stored = Stored.of(snapshot, None)
+        elif len(snapshot) <= self.kept.inline_bytes:
+            stored = Stored.of(snapshot, None)
+            remove_left(self._kept_in_task(), Task.running(moment.group))
         else:
             files = StateFiles(self._kept_in_task(), self.rules, self.n_groups)
             stored = files.stored(snapshot, Task.running(moment.group))

@@ -368,13 +368,13 @@ _owners: dict[tuple[str, str], Owners] = {}
 def owners_of(operator: KeyGroups) -> Owners:
     """Return the connections of this worker for an operator.
 
-    Raises StateError (E0702): the checkpoint was copied to remote storage, where state has no files.
+    Raises StateError (E0702): the checkpoint was copied to storage where state has no files.
     """
     if operator.kept is None:
         raise StateError(
             "E0702",
-            "the checkpoint has state in files, which are read only on a disk",
-            "keep the checkpoint on a disk; or run there with `state: inline` until it has no files below "
+            "the checkpoint has state in files, which are read only on a disk or on S3",
+            "keep the checkpoint there; or run there with `state: inline` until it has no files below "
             "`state/`, and copy it then",
         )
     what = operator.kept.folder, operator.kept.run

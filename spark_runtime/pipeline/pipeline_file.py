@@ -34,6 +34,7 @@ from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, stat
 from spark_runtime.sinks.place import check_places
 from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
+from spark_runtime.state.s3 import is_on_s3
 from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 
@@ -204,14 +205,15 @@ class _Reader:
                 "a stream without end never gets here",
                 "add: trigger: available_now",
             )
-        # By default, a remote checkpoint keeps its state in Spark's store.
+        # By default, a checkpoint on other remote storage keeps its state in Spark's store.
         asks_for_files = "state" in settings and given.keeps_files
-        if given.is_stream and asks_for_files and is_remote(given.checkpoint):
+        is_elsewhere = is_remote(given.checkpoint) and not is_on_s3(given.checkpoint)
+        if given.is_stream and asks_for_files and is_elsewhere:
             settings.problem(
                 "E0843",
-                "`state: files` needs a checkpoint on a disk",
+                "`state: files` needs a checkpoint on a disk or on S3",
                 "state",
-                "workers write these files, and object stores cannot append to one",
+                "workers write these files",
                 "write: state: inline",
             )
         compiled = self._rules(found, given, sources)

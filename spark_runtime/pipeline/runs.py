@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ from spark_runtime.pipeline.checkpoint import (
 )
 from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, delivery_of, named
 from spark_runtime.pipeline.history import History
+from spark_runtime.pipeline.kept import kept_of
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.progress import Totals
@@ -57,7 +57,6 @@ from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
 from spark_runtime.storage.lease import checkpoint_files
 from spark_runtime.tables.content import PROPERTY as TABLES_PROPERTY
 from spark_runtime.tables.content import text_of, timed_inputs
-from spark_runtime.tables.static import FOLDER as TABLES_FOLDER
 from spark_runtime.tables.static import StaticFile, StaticTables
 from spark_runtime.wire.parcels import PARCEL_SCHEMA
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
@@ -337,15 +336,8 @@ class StreamRun(PipelineRun):
 
     def _kept(self, checkpoint: Checkpoint) -> Kept | None:
         """Return where large state is kept; None: in Spark's state store."""
-        if is_remote(checkpoint.path):
-            return None
         n_retained = self.spark.conf.get("spark.sql.streaming.minBatchesToRetain")
-        memory = self.pipeline.state_memory_mb
-        most_bytes = None if memory is None else memory << 20
-        folder, tables = f"{checkpoint.path}/{STATE_FOLDER}", f"{checkpoint.path}/{TABLES_FOLDER}"
-        kept = Kept.of_run(folder, n_retained, most_bytes=most_bytes, tables=tables)
-        # With `state: inline`, files of an earlier run are read, and their next snapshot is inline.
-        return kept if self.pipeline.keeps_files else replace(kept, inline_bytes=sys.maxsize)
+        return kept_of(self.pipeline, checkpoint, n_retained, self._say)
 
     def _say(self, text: str) -> None:
         self.errors.print(text, markup=False, soft_wrap=True)

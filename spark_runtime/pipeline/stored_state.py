@@ -15,6 +15,7 @@ from spark_runtime.state.contents import StoredGroup, programs_in
 from spark_runtime.state.files import StateFiles
 from spark_runtime.state.pieces import FOLDER
 from spark_runtime.state.pointer import Kept, Pointer, is_pointer
+from spark_runtime.state.s3 import options_of
 from spark_runtime.state.snapshots import encode_state
 from spark_runtime.state.spark_store import SparkStore
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles, is_remote
@@ -89,7 +90,8 @@ def stored_values(checkpoint: Checkpoint, rules: RuleSet, batch: int | None = No
 
     Raises StateError: what Spark or we wrote is missing or damaged (E0702).
     """
-    kept = Kept(f"{checkpoint.path}/{FOLDER}", "", 0)
+    options = options_of(checkpoint.files) if isinstance(checkpoint.files, HadoopFiles) else {}
+    kept = Kept(f"{checkpoint.path}/{FOLDER}", "", 0, options=options)
     tables_of = partial(tables_in, f"{checkpoint.path}/{TABLES}", rules.programs)
     files = StateFiles(kept, rules, checkpoint.n_groups, tables_of)
     store = SparkStore.after(checkpoint.files, last_committed(checkpoint) if batch is None else batch)

@@ -20,6 +20,9 @@ from spark_runtime.state.snapshots import Tables, decode_state, encode_state
 
 _LEAST_RECORD_BYTES = 1 << 20
 
+_LOOKS = 64
+"""Micro-batches from one look for files that are left to the next."""
+
 
 class Stored(NamedTuple):
     """The state of a key group after a call.
@@ -68,7 +71,7 @@ class StateFiles:
         self._kept = kept
         self._tables_of = tables_of
         self._layout = Layout.of(rules)
-        self._pieces = Pieces(kept.folder)
+        self._pieces = Pieces(kept.folder, kept.options)
 
     def read(self, pointer: Pointer) -> RecordedChain:
         """Return the chain in the state that a pointer names.
@@ -92,8 +95,8 @@ class StateFiles:
         self, pointer: Pointer, data: bytes, rules: RuleSet, layout: Layout | None = None
     ) -> RecordedChain:
         chain = self._chain(data, rules)
-        for piece in pointer.records:
-            chain.repeat(self._pieces.read(piece), layout)
+        for record in self._pieces.read_all(pointer.records):
+            chain.repeat(record, layout)
         return chain
 
     def _chain(self, data: bytes, rules: RuleSet) -> RecordedChain:
@@ -106,12 +109,13 @@ class StateFiles:
         if not self._is_due(pointer, task):
             record = chain.record()
             if record:
-                piece = self._pieces.append(task.file(self._kept.run), record)
+                [piece] = self._pieces.write(task.file(self._kept.run), record)
                 pointer = replace(pointer, records=(*pointer.records, piece))
             return Stored.of(pointer.encode(), pointer, recorded=sum(map(len, record)))
         chain.begin()
         snapshot = encode_state(chain.matchers, self.n_groups)
         if len(snapshot) <= self._kept.inline_bytes // 2:
+            self._pieces.write(task.file(self._kept.run))  # an empty file tells `remove_left` when that was
             return Stored.of(snapshot, None)
         oldest = task.batch - self._kept.n_retained
         bases = (*pointer.earlier, batch_of(pointer.base.file))
@@ -127,9 +131,7 @@ class StateFiles:
 
     def _whole(self, snapshot: bytes, task: Task, earlier: tuple[int, ...] = ()) -> Stored:
         """Write a snapshot."""
-        file = task.file(self._kept.run)
-        layout = self._pieces.append(file, [self._layout.encode()])
-        base = self._pieces.append(file, [snapshot])
+        layout, base = self._pieces.write(task.file(self._kept.run), [self._layout.encode()], [snapshot])
         pointer = Pointer(base, (), layout, self._layout.digest, earlier)
         return Stored.of(pointer.encode(), pointer, written=len(snapshot), snapshots=1)
 
@@ -140,6 +142,15 @@ class StateFiles:
         n_bytes = max(_LEAST_RECORD_BYTES, pointer.base.length // 2)
         is_long = len(pointer.records) >= most or pointer.n_record_bytes > n_bytes
         return is_long or pointer.digest != self._layout.digest
+
+
+def remove_left(kept: Kept, task: Task) -> None:
+    """Remove the files of a key group whose state has become small, once no retained state needs them.
+
+    `task`: of a call that leaves the state in Spark's store. One of many looks for files.
+    """
+    if task.batch % _LOOKS == task.group % _LOOKS:
+        Pieces(kept.folder, kept.options).remove_left(task.group, task.batch - kept.n_retained)
 
 
 class WarmGroups:

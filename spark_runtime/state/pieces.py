@@ -1,8 +1,8 @@
-"""Files of state below the checkpoint: they only grow, and a pointer in Spark's state names pieces of them.
+"""Files of state below the checkpoint: an attempt of a task writes one, and pointers name pieces of them.
 
     <checkpoint>/state/<key group>/<micro-batch>-<run>-<attempt>    what one attempt of a task wrote
 
-A piece counts only if Spark has committed a pointer that names it, so exactly-once is Spark's own. Each
+A piece counts only if Spark's state store has a pointer that names it, so exactly-once is Spark's own. Each
 attempt writes a file of its own: attempts that run side by side, or were lost, do not disturb each other.
 """
 
@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cep.errors import StateError
 from cep.write_errors import writing
+from spark_runtime.state.s3 import S3Storage, is_on_s3
 
 FOLDER = "state"
+
+_READERS = 16
+"""How many files are read side by side where each answer takes long."""
 
 
 class Piece(NamedTuple):
@@ -30,30 +35,89 @@ class Piece(NamedTuple):
     checksum: int
 
 
+class Storage(Protocol):
+    """The files of a folder."""
+
+    def write(self, file: str, parts: Iterable[bytes]) -> int:
+        """Write bytes to a file of this attempt; return the place of the first."""
+
+    def read(self, file: str, start: int, length: int) -> bytes:
+        """Return a part of a file."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, or none if it is missing."""
+
+    def remove(self, files: Sequence[str]) -> None:
+        """Remove files; those that cannot be removed remain."""
+
+
+class LocalStorage:
+    """The files of a folder on a disk."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def write(self, file: str, parts: Iterable[bytes]) -> int:
+        """Append bytes to a file; return the place of the first."""
+        place = self._folder / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with open(place, "ab", opener=_private) as stream:
+            start = stream.tell()
+            stream.writelines(parts)
+        return start
+
+    def read(self, file: str, start: int, length: int) -> bytes:
+        """Return a part of a file."""
+        with (self._folder / file).open("rb") as stream:
+            stream.seek(start)
+            return stream.read(length)
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, or none if it is missing."""
+        try:
+            return os.listdir(self._folder / folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def remove(self, files: Sequence[str]) -> None:
+        """Remove files; those that cannot be removed remain."""
+        for file in files:
+            with suppress(OSError):
+                (self._folder / file).unlink()
+
+
 class Pieces:
     """The files of state in a folder that the driver and all executors see.
 
     Parameters
     ----------
     folder
-        The path of the folder.
+        The path or address of the folder.
+    options
+        Of a folder on S3, as `s3.options_of` returns them.
     """
 
-    def __init__(self, folder: str) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str, options: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self._storage: Storage = (
+            S3Storage(folder, options or {}) if is_on_s3(folder) else LocalStorage(folder)
+        )
 
-    def append(self, file: str, parts: Sequence[bytes]) -> Piece:
-        """Append bytes to a file, creating it if missing, and return the piece that they are."""
-        place = self.folder / file
-        checksum = 0
-        for part in parts:
-            checksum = zlib.crc32(part, checksum)
-        with writing(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with open(place, "ab", opener=_private) as stream:
-                start = stream.tell()
-                stream.writelines(parts)
-        return Piece(file, start, sum(map(len, parts)), checksum)
+    def write(self, file: str, *pieces: Sequence[bytes]) -> list[Piece]:
+        """Write the file of this attempt in one go, and return the pieces that it consists of.
+
+        Raises InputError: it cannot be written, as on a full disk (E0616).
+        """
+        with writing(self._place(file)):
+            at = self._storage.write(file, (part for parts in pieces for part in parts))
+        found = []
+        for parts in pieces:
+            checksum = 0
+            for part in parts:
+                checksum = zlib.crc32(part, checksum)
+            found.append(Piece(file, at, sum(map(len, parts)), checksum))
+            at += found[-1].length
+        return found
 
     def read(self, piece: Piece) -> bytes:
         """Return the bytes of a piece.
@@ -63,32 +127,46 @@ class Pieces:
         StateError
             The file is missing, or does not contain what was written (E0702).
         """
-        place = self.folder / piece.file
+        place = self._place(piece.file)
         try:
-            with place.open("rb") as stream:
-                stream.seek(piece.start)
-                data = stream.read(piece.length)
+            data = self._storage.read(piece.file, piece.start, piece.length)
         except OSError as error:
-            raise _damaged(place, f"cannot be read: {error.strerror}") from error
+            raise _damaged(place, f"cannot be read: {_reason(error)}") from error
         if len(data) != piece.length or zlib.crc32(data) != piece.checksum:
             raise _damaged(place, "does not contain what was written")
         return data
 
+    def read_all(self, pieces: Sequence[Piece]) -> Iterator[bytes]:
+        """Yield the bytes of several pieces. Raises StateError as `read` does."""
+        if isinstance(self._storage, LocalStorage):
+            yield from map(self.read, pieces)
+            return
+        with ThreadPoolExecutor(_READERS) as readers:  # an answer takes long, whatever it contains
+            yield from readers.map(self.read, pieces)
+
     def remove_before(self, group: int, batch: int) -> None:
         """Remove the files of a key group that micro-batches before `batch` wrote."""
-        folder = self.folder / str(group)
         with suppress(OSError):  # the next snapshot removes what could not be removed now
-            for name in os.listdir(folder):
-                if _is_of_batch(name) and batch_of(name) < batch:
-                    (folder / name).unlink()
+            names = filter(_is_of_batch, self._storage.names(str(group)))
+            self._storage.remove([f"{group}/{name}" for name in names if batch_of(name) < batch])
+
+    def remove_left(self, group: int, batch: int) -> None:
+        """Remove the files of a key group if micro-batches before `batch` wrote all of them."""
+        with suppress(OSError):
+            names = list(filter(_is_of_batch, self._storage.names(str(group))))
+            if all(batch_of(name) < batch for name in names):
+                self._storage.remove([f"{group}/{name}" for name in names])
 
     def batches(self) -> set[int]:
         """Return the micro-batches in which the files of all key groups were written.
 
         Raises OSError: a folder cannot be read.
         """
-        groups = [place for place in self.folder.iterdir() if place.is_dir()] if self.folder.is_dir() else []
-        return {batch_of(name) for group in groups for name in os.listdir(group) if _is_of_batch(name)}
+        groups = [name for name in self._storage.names("") if name.isdigit()]
+        return {batch_of(name) for of in groups for name in self._storage.names(of) if _is_of_batch(name)}
+
+    def _place(self, file: str) -> str:
+        return f"{self.folder}/{file}"
 
 
 def batch_of(file: str) -> int:
@@ -104,7 +182,11 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _damaged(place: Path, fact: str) -> StateError:
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).partition(". Detail: ")[0]
+
+
+def _damaged(place: str, fact: str) -> StateError:
     return StateError(
         "E0702",
         f"the file of state `{place}` {fact}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import uuid
 import zlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from cep.errors import StateError
@@ -37,6 +38,8 @@ class Kept:
         Whether each query has a folder of its own in `folder`, named by Spark's id of its checkpoint.
     tables
         The folder with the contents of static tables that records name.
+    options
+        With which options storage that is no disk is reached; they may contain secrets.
     """
 
     folder: str
@@ -47,6 +50,7 @@ class Kept:
     most_records: int = 128
     by_query: bool = False
     tables: str = ""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of_run(cls, folder: str, n_retained: str | None, **named: Any) -> Kept:

@@ -126,6 +126,11 @@ class HadoopFiles:
         self._gateway: Any = spark.sparkContext._gateway
         self._settings: Any = spark._jsc.hadoopConfiguration()
 
+    def setting(self, name: str) -> str | None:
+        """Return a setting of Hadoop, without `spark.hadoop.`."""
+        found: str | None = self._settings.get(name)
+        return found
+
     def _place(self, name: str) -> tuple[Any, Any]:
         place = self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}")
         return place.getFileSystem(self._settings), place

@@ -50,6 +50,27 @@ KILLS = [
 ]
 """Where runs are killed, one after the other: at a request for such an object, before or after its effect."""
 
+_STATE = r"/checkpoint/state/\d+"
+KILLS_OF_STATE = [
+    (rf"{_STATE}/0-", False),  # the first snapshots
+    (rf"{_STATE}/0-", True),
+    (r"/query/state/.*/1\.changelog$", True),  # between a file and its pointer
+    (rf"{_STATE}/1-", False),  # records
+    (rf"{_STATE}/1-", True),
+    (r"/query/commits/1$", False),
+    (rf"{_STATE}/2-", True),
+    (rf"{_STATE}/3-", False),  # other snapshots
+    (rf"{_STATE}/3-", True),
+    (r"/query/state/.*/4\.changelog$", False),
+    (r"/done\.json", True),
+    (rf"{_STATE}/[012]-", False),  # files are removed
+]
+"""The same with all state in files, of which a key group writes a snapshot in each third micro-batch."""
+
+FORCED = (
+    "from tests.forced_state import force_files; force_files(); from cep.commands.cli import main; main()"
+)
+
 
 @dataclass
 class Driver:
@@ -119,9 +140,10 @@ class Lake:
 
     @contextmanager
     def driver(self, settings: Path, *options: str) -> Iterator[Driver]:
-        """Run a pipeline; end it and its Java."""
+        """Run a pipeline, with all state in files if it is `files`; end it and its Java."""
         log = settings.with_suffix(f".{time.monotonic_ns()}.txt")
-        command = [sys.executable, "-m", "cep", "run", str(settings), *options]
+        cep = ["-c", FORCED] if settings.stem == "files" else ["-m", "cep"]
+        command = [sys.executable, *cep, "run", str(settings), *options]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -186,21 +208,42 @@ def test_a_stream_has_the_matches_of_a_local_run_with_few_requests(lake: Lake) -
     assert sum(counts.values()) < 200 * n
 
 
-@pytest.mark.parametrize(("key", "after"), KILLS)
-def test_a_run_is_killed(lake: Lake, key: str, after: bool) -> None:
-    """Each run continues where the one before it was killed; the next test has the outcome."""
-    lake.s3.hold(f"/killed.*{key}", after=after)
-    with lake.driver(lake.settings("killed")) as run:
+def killed(lake: Lake, name: str, key: str, *, after: bool) -> None:
+    """Run a pipeline and kill it at a request."""
+    lake.s3.hold(f"/{name}.*{key}", after=after)
+    with lake.driver(lake.settings(name)) as run:
         run.wait_for(lake.s3.is_holding)
         run.send(signal.SIGKILL)
         run.process.wait()
     lake.s3.let_go()
-    lake.forget_lease("killed")
+    lake.forget_lease(name)
+
+
+@pytest.mark.parametrize(("key", "after"), KILLS)
+def test_a_run_is_killed(lake: Lake, key: str, after: bool) -> None:
+    """Each run continues where the one before it was killed; the next test has the outcome."""
+    killed(lake, "killed", key, after=after)
 
 
 def test_a_run_that_was_killed_loses_nothing_and_repeats_nothing(lake: Lake) -> None:
     lake.run(lake.settings("killed"))
     lake.require_right("killed")
+
+
+@pytest.mark.parametrize(("key", "after"), KILLS_OF_STATE)
+def test_a_run_with_its_state_in_files_is_killed(lake: Lake, key: str, after: bool) -> None:
+    """Each run continues where the one before it was killed; the next test has the outcome."""
+    killed(lake, "files", key, after=after)
+
+
+def test_a_killed_run_with_its_state_in_files_loses_nothing_and_leaves_what_is_needed(lake: Lake) -> None:
+    said = lake.run(lake.settings("files"))
+    lake.require_right("files")
+    assert " of records and " in said
+    written = [key.rpartition("/")[2] for key in lake.s3.objects("files/checkpoint/state/")]
+    batches = sorted(int(name.partition("-")[0]) for name in written if name)
+    assert batches, said
+    assert batches[-1] - batches[0] <= 6, batches  # what Spark retains, and the records before it
 
 
 def test_a_second_run_is_refused_while_the_first_one_works(lake: Lake) -> None:
