@@ -29,7 +29,7 @@ from tests.kills.feeds import Feed, feed_of, running_spool
 from tests.kills.pipelines import KilledPipeline
 from tests.kills.points import MOMENT, OF_SINKS, OF_SOURCES, Call, File, points_of
 from tests.kills.runs import Kill
-from tests.kills.ticks import PAIR, VIEW, Row, Running, compared, standing
+from tests.kills.ticks import PAIR, VIEW, WITH_STATIC, Row, Running, compared, standing
 from tests.kills.written import sink_of
 from tests.servers.kafka_broker import running_broker
 from tests.servers.kinesis_server import CREDENTIALS, running_kinesis
@@ -38,7 +38,8 @@ from tests.servers.postgres_server import running_postgres
 from tests.servers.rabbitmq_server import running_rabbit
 
 SOURCES, SINKS = tuple(OF_SOURCES), tuple(OF_SINKS)
-PROGRAMS: Mapping[str, Running] = {"rule": PAIR, "view": VIEW}
+PROGRAMS: Mapping[str, Running] = {"rule": PAIR, "view": VIEW, "static": WITH_STATIC}
+NAMES = {"view": "a view", "static": "a static table"}
 OF_VIEWS = ("files", "kafka")
 """Sources that two tables of a view may read at the same time."""
 REREAD = ("files", "kafka", "nats", "kinesis", "rabbitmq_stream")
@@ -186,6 +187,7 @@ class Sweep:
     sources: tuple[str, ...]
     sinks: tuple[str, ...]
     programs: tuple[str, ...]
+    state_formats: tuple[int, ...]
     drawn: random.Random
     out: Path
     tally: Tally = field(default_factory=Tally)
@@ -200,6 +202,8 @@ class Sweep:
             source = self.sources[place]
             program = self.programs[turn % len(self.programs)]
             if program == "view" and source not in OF_VIEWS:
+                program = "rule"
+            if program == "static" and source == "postgres":  # whose rows lack the column that is joined
                 program = "rule"
             sinks = list(self.sinks)
             self.drawn.shuffle(sinks)
@@ -230,9 +234,10 @@ class Sweep:
                 feed = feed_of(source, servers, folder)
             is_view = program == "view"
             made_sinks = {name: sink_of(name, servers, folder, is_current=is_view) for name in sinks}
-            named = f"{source}, a view" if is_view else source
-            made = Round(named, KilledPipeline(folder, feed, made_sinks, PROGRAMS[program]))
-            click.echo(f"{named} -> {', '.join(sinks)}")
+            named = source if program == "rule" else f"{source}, {NAMES[program]}"
+            state_format = self.drawn.choice(self.state_formats)
+            made = Round(named, KilledPipeline(folder, feed, made_sinks, PROGRAMS[program], state_format))
+            click.echo(f"{named}, format {state_format} of state -> {', '.join(sinks)}")
             try:
                 made.pipeline.send(60)
                 for _ in range(KILLS_OF_A_ROUND):
@@ -285,6 +290,13 @@ class Sweep:
 @click.option("--seed", type=int, default=None, help="By default another one each time; it is printed.")
 @click.option("--source", "sources", type=click.Choice(SOURCES), multiple=True, help="Only these.")
 @click.option("--program", "programs", type=click.Choice(list(PROGRAMS)), multiple=True, help="Only these.")
+@click.option(
+    "--state-format",
+    "state_formats",
+    type=click.Choice(("1", "2")),
+    multiple=True,
+    help="Only this format of Spark's checkpoints of state.",
+)
 @click.option("--sink", "sinks", type=click.Choice(SINKS), multiple=True, help="Only these.")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("out/sweep"), show_default=True
@@ -294,6 +306,7 @@ def main(
     seed: int | None,
     sources: tuple[str, ...],
     programs: tuple[str, ...],
+    state_formats: tuple[str, ...],
     sinks: tuple[str, ...],
     out: Path,
 ) -> None:
@@ -306,7 +319,10 @@ def main(
     out = out.resolve()
     shutil.rmtree(out, ignore_errors=True)
     (out / "servers").mkdir(parents=True)
-    sweep = Sweep(sources or SOURCES, sinks or SINKS, programs or tuple(PROGRAMS), random.Random(seed), out)
+    formats = tuple(map(int, state_formats or ("1", "2")))
+    sweep = Sweep(
+        sources or SOURCES, sinks or SINKS, programs or tuple(PROGRAMS), formats, random.Random(seed), out
+    )
     with running_servers(out / "servers", {*sweep.sources, *sweep.sinks}) as servers:
         try:
             sweep.run(kills, servers)

@@ -27,20 +27,26 @@ class KilledPipeline:
         Its sinks, by name, in their order.
     running
         What it runs.
+    state_format
+        The format of Spark's checkpoints of state: 1 or 2.
     """
 
     folder: Path
     feed: Feed
     sinks: Mapping[str, MadeSink]
     running: Running = PAIR
+    state_format: int = 1
     ticks: list[Tick] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         write_rules(self.folder, self.running)
         sinks = "".join(f"  - {{{sink.settings}}}\n" for sink in self.sinks.values())
         sources = "".join(f"  - {{{of}, {self.feed.settings}}}\n" for of in self.running.inputs)
+        for name in self.running.static:
+            sources += f"  - {{table: {name}, format: csv, path: {name}.csv}}\n"
+        spark = f"spark: {{spark.sql.streaming.stateStore.checkpointFormatVersion: {self.state_format}}}\n"
         self.file.write_text(
-            f"rules: [rules.cep]\nsources:\n{sources}checkpoint: checkpoint\nsinks:\n{sinks}"
+            f"rules: [rules.cep]\nsources:\n{sources}checkpoint: checkpoint\n{spark}sinks:\n{sinks}"
         )
 
     @property
@@ -53,6 +59,8 @@ class KilledPipeline:
         more = [Tick(number) for number in range(len(self.ticks), len(self.ticks) + n)]
         self.feed.send(more)
         self.ticks += more
+        for name, rows in self.running.static.items():
+            (self.folder / f"{name}.csv").write_text(f"{rows}z{len(self.ticks)},0\n")
 
     def run(self, kill: Kill | None = None) -> bool:
         """Run it in a process of its own; return whether it was killed."""

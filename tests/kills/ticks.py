@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cep.local.match_file import match_file
 from cep.rule_set import RETRACT
 from cep.rulebook import compile_rulebook, load_rulebook
+from spark_runtime.tables.content import timed_inputs
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -39,11 +40,14 @@ class Running:
         The streams file.
     inputs
         The streams or tables that read the source, each as a pipeline file names it.
+    static
+        By static table, its rows as CSV. Rows that no event has are added when events come.
     """
 
     rules: str
     streams: str
     inputs: tuple[str, ...]
+    static: Mapping[str, str] = field(default_factory=dict)
 
 
 PAIR = Running(
@@ -71,6 +75,22 @@ tables:
           schema: {id: bigint, m: string, ts: timestamp}}
 """,
     ("table: ticks", "table: marks"),
+)
+
+WITH_STATIC = Running(
+    """
+RULE pair FROM ticks JOIN codes ON m = codes.code PARTITION BY k PATTERN a -> b WITHIN 1 HOUR
+DEFINE a AS codes.wanted = 1, b AS codes.wanted >= a.id % 2 MEASURES a.id AS first, b.id AS second
+""",
+    """
+streams:
+  ticks: {event_time: ts, tie_break: [id], lateness: 1 second,
+          schema: {id: bigint, k: string, ts: timestamp, m: string}}
+tables:
+  codes: {key: [code], static: true, schema: {code: string, wanted: bigint}}
+""",
+    ("stream: ticks",),
+    {"codes": "code,wanted\nk0,1\nk1,0\nk2,1\nk3,1\nk4,0\n"},
 )
 
 
@@ -108,7 +128,8 @@ def expected_rows(folder: Path, ticks: Iterable[Tick]) -> list[Row]:
     file = folder / "all.json"
     file.write_text("".join(f"{tick.text}\n" for tick in ticks))
     rules = compile_rulebook(load_rulebook([folder / "rules.cep"])).rule_set
-    rows = match_file(rules, dict.fromkeys(rules.inputs, file)).matches.to_pylist()
+    paths = {name: file if name in timed_inputs(rules) else folder / f"{name}.csv" for name in rules.inputs}
+    rows = match_file(rules, paths).matches.to_pylist()
     return sorted(map(row_of, rows), key=lambda row: row[2])
 
 

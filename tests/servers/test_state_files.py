@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +15,15 @@ from cep.engine.chains.chain import Chain
 from cep.errors import InputError, Source, StateError
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.operator.owner import Owners
+from spark_runtime.pipeline.checkpoint import Checkpoint
+from spark_runtime.pipeline.kept import kept_of
+from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.state import files as state_files
 from spark_runtime.state.files import StateFiles, remove_left
 from spark_runtime.state.pieces import Piece, Pieces
 from spark_runtime.state.pointer import Kept, Pointer, Task, is_pointer
 from spark_runtime.state.snapshots import encode_state
+from spark_runtime.storage.checkpoint_files import HadoopFiles
 from tests.servers.s3_server import BUCKET, S3Server, running_s3
 from tests.unit.engine.events import STREAM
 from tests.unit.spark_runtime.operator.test_owner import GROUP, RULE, expected, played
@@ -148,3 +152,57 @@ def test_storage_that_is_not_reached_is_named(s3: S3Server) -> None:
     with pytest.raises(InputError) as caught:
         Pieces("s3a://nobodys/state", options(s3)).write("7/0-run-0", [b"."])
     assert "`s3a://nobodys/state/7/0-run-0` cannot be written: " in str(caught.value)
+
+
+class Far(HadoopFiles):
+    """Files of a checkpoint on S3, with Hadoop's settings and without Java."""
+
+    def __init__(self, root: str, settings: Mapping[str, str]) -> None:
+        self.root = root
+        self._far = settings
+
+    def setting(self, name: str) -> str | None:
+        return self._far.get(name)
+
+
+PIPELINE = """
+streams: {e: {event_time: ts, schema: {k: string, ts: timestamp}}}
+rules: [r.cep]
+source: {stream: e, format: json, path: events}
+sinks: [{format: console}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "is_kept", "said"),
+    [
+        (f"s3a://{BUCKET}/there", "", True, ""),
+        (f"s3a://{BUCKET}/inline", "state: inline", True, ""),
+        ("s3a://nobodys/there", "", False, "`s3a://nobodys/there/state` cannot be written"),
+        ("hdfs://lake/there", "", False, ""),
+    ],
+)
+def test_a_pipeline_keeps_large_state_on_s3_if_it_can(
+    s3: S3Server, tmp_path: Path, place: str, more: str, is_kept: bool, said: str
+) -> None:
+    (tmp_path / "r.cep").write_text(
+        "RULE r FROM e PARTITION BY k PATTERN a -> b WITHIN 1 DAY DEFINE a AS TRUE"
+    )
+    (tmp_path / "p.yaml").write_text(f"{PIPELINE}checkpoint: {place}\n{more}\n")
+    settings = {
+        "fs.s3a.endpoint": s3.address,
+        "fs.s3a.endpoint.region": "us-east-1",
+        "fs.s3a.access.key": "tests",
+        "fs.s3a.secret.key": "tests",
+    }
+    warnings: list[str] = []
+    checkpoint = Checkpoint(place, "run", 2, Far(place, settings))
+    found = kept_of(load_pipeline(tmp_path / "p.yaml"), checkpoint, "7", warnings.append)
+    assert (found is not None) == is_kept
+    assert len(warnings) == bool(said)
+    assert all(said in warning for warning in warnings)
+    if found is not None:
+        assert (found.n_retained, found.options) == (7, options(s3))
+        assert "tests" not in repr(found), "a secret"
+        assert (found.inline_bytes > 1 << 40) == bool(more)
+    assert not any("/state/." in key for key in s3.objects("")), "what was tried out remains"

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from spark_runtime import run_pipeline, session
+from spark_runtime import run_pipeline
 from spark_runtime.pipeline.saving import save
 
 STORED = Path(__file__).parent / "savepoints" / "1"
@@ -95,7 +95,7 @@ def main(target: str) -> None:
     with TemporaryDirectory() as folder:
         pipeline = write(Path(folder), both=False)
         run_pipeline(pipeline, console=Console(file=StringIO()), quiet=True)
-        save(session(is_short=True), f"{folder}/checkpoint", target)
+        save(f"{folder}/checkpoint", target)
 
 
 if __name__ == "__main__":

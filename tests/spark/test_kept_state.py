@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
 from cep.engine.state.open_runs import runs_of_rules
-from cep.errors import StateError
+from cep.errors import CepError, StateError
 from cep.local.match_file import match_file
 from spark_runtime import detect
 from spark_runtime.operator import operator
@@ -22,6 +23,7 @@ from spark_runtime.pipeline.checkpoint import read_checkpoint
 from spark_runtime.pipeline.stored_state import stored_groups
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.forced_state import force_files, force_nothing
+from tests.left_out import require
 from tests.spark.events import RULES, comparable, compiled, stream_of_files
 from tests.spark.test_pipeline import keyed_events, quiet_run, read, write_json, write_pipeline
 
@@ -83,6 +85,46 @@ def test_a_stream_with_its_state_in_files_goes_on_after_restarts_and_after_its_o
         batches = sorted(int(file.name.partition("-")[0]) for file in group.iterdir())
         assert batches[-1] - batches[0] <= 6, batches  # what Spark retains, and the records before it
         assert {file.stat().st_mode & 0o777 for file in group.iterdir()} == {0o600}
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[None]:
+    """Put a disk of a megabyte at a folder."""
+    place.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    can_mount = subprocess.run(mount, capture_output=True).returncode == 0
+    require(can_mount, "the right to mount a disk", "running the tests as root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.usefixtures("_forced")
+def test_a_full_disk_is_named_and_the_next_run_goes_on_when_there_is_room(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = keyed_events(8, 900)
+    write_json(tmp_path / "events", events[:600], 2)
+    source = "format: json, path: events, max_files_per_trigger: 1"
+    checkpoint = tmp_path / "out/checkpoint"
+    with small_disk(checkpoint / "state"):
+        quiet_run(write_pipeline(tmp_path, source))
+        write_json(tmp_path / "rest", events[600:], 1)
+        (tmp_path / "rest/part-000.json").rename(tmp_path / "events/part-900.json")
+        filler = checkpoint / "state/filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1024))
+        with pytest.raises(CepError) as caught:
+            quiet_run(write_pipeline(tmp_path, source))
+        assert caught.value.code == "E0616"
+        assert "\n" not in caught.value.args[0]
+        assert f"no space is left to write `{checkpoint}/state/" in str(caught.value)
+        filler.unlink()
+        quiet_run(write_pipeline(tmp_path, source, "at_end: finish"))
+        local = match_file(compiled(RULES), tmp_path / "events")
+        assert comparable(read(tmp_path / "out/matches")) == comparable(local.matches.to_pylist())
 
 
 RULE = "RULE r FROM events PARTITION BY k PATTERN a -> b WITHIN 1 DAY DEFINE a AS n > 0, b AS n = 0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,6 +26,7 @@ from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import Restored
 from spark_runtime.state.snapshots import decode_state
 from spark_runtime.storage.checkpoint_files import LocalFiles
+from tests.kills.points import AFTER, BEFORE
 from tests.spark.stored_savepoint import CARDS, STORED, write
 
 N_OPEN = 6
@@ -246,6 +248,58 @@ def test_restored_state_that_is_missing_or_cut_off_is_refused(tmp_path: Path) ->
     file.unlink()
     with pytest.raises(StateError, match=r"E0702.*cannot be read"):
         restored.parts(min(labels))
+
+
+_RESTORING, _SAVEPOINT = "spark_runtime.pipeline.restoring", "spark_runtime.pipeline.savepoint"
+
+KILLED = """
+import sys
+from spark_runtime.pipeline.restoring import restore
+from tests.kills.points import Call, plant
+folder, path, module, name, moment, nth = sys.argv[1:]
+plant(Call(module, name, moment), int(nth))
+restore(folder, path, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "moment", "nth", "is_whole"),
+    [
+        (_RESTORING, "add_part", BEFORE, 1, False),
+        (_RESTORING, "add_part", AFTER, 1, False),
+        (_RESTORING, "add_part", BEFORE, 3, False),
+        (_RESTORING, "divided_state", BEFORE, 2, False),
+        (_RESTORING, "_progress", BEFORE, 1, False),
+        (_RESTORING, "pipeline_json", AFTER, 1, False),
+        (_SAVEPOINT, "Path.rename", BEFORE, 1, False),
+        (_SAVEPOINT, "Path.rename", AFTER, 1, True),
+    ],
+)
+def test_a_restore_that_is_killed_leaves_nothing_or_all_of_it(
+    tmp_path: Path, module: str, name: str, moment: str, nth: int, is_whole: bool
+) -> None:
+    path, beside = tmp_path / "checkpoint", tmp_path / "beside"
+    call = [str(STORED), str(path), module, name, moment, str(nth)]
+    done = subprocess.run([sys.executable, "-c", KILLED, *call], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert path.exists() == is_whole
+    if not is_whole:
+        restore(str(STORED), str(path), 3)
+    restore(str(STORED), str(beside), 3)
+    assert contents(path) == contents(beside)
+    assert [place.name for place in sorted(tmp_path.iterdir())] == ["beside", "checkpoint"]
+
+
+def contents(checkpoint: Path) -> dict[str, bytes]:
+    """Return the files of a restored checkpoint, but for the name of its stream."""
+    found = {
+        str(file.relative_to(checkpoint)): file.read_bytes()
+        for file in checkpoint.rglob("*")
+        if file.is_file()
+    }
+    run = json.loads(found["pipeline.json"])["run"]
+    found["pipeline.json"] = found["pipeline.json"].replace(run.encode(), b"?")
+    return found
 
 
 def test_texts_name_no_folder_of_a_source_and_later_that_of_another_machine() -> None:
