@@ -42,7 +42,6 @@ from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_done
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.storage.checkpoint_files import LocalFiles
-from spark_runtime.wire import plan as plan_module
 from spark_runtime.wire.output import COUNTS, KIND, MATCH, MATCHES_COLUMN, TEXT, carried_schema
 from spark_runtime.wire.parcels import GROUP, LATEST, PARCEL_COLUMNS, table_of_bytes
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, Plan
@@ -210,7 +209,7 @@ class Played:
         properties = {name: "" if us is None else str(us) for name, us in times.items()}
         properties[PROPERTY] = plan.to_json()
         context = mock.Mock(getLocalProperty=properties.get)
-        with mock.patch.object(plan_module, "TaskContext", mock.Mock(get=lambda: context)):
+        with mock.patch("pyspark.TaskContext", mock.Mock(get=lambda: context)):
             slots = pa.record_batch([pa.array(range(TICKS), pa.int64())], names=["value"])
             reader = ShareReader(sources, self.flow.packer)
             parcels = pa.Table.from_batches(list(reader([slots])), None) if _has_any(plan) else None

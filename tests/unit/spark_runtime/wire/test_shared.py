@@ -50,7 +50,7 @@ def test_a_plan_that_a_task_cannot_read_is_refused(tmp_path: Path, monkeypatch: 
         def getLocalProperty(self, name: str) -> str:
             return f"{tmp_path}/plan/3.json"
 
-    monkeypatch.setattr("spark_runtime.wire.plan.TaskContext.get", Context)
+    monkeypatch.setattr("pyspark.TaskContext.get", Context)
     with pytest.raises(InputError) as caught:
         Plan.of_task()
     assert caught.value.code == "E0809"
