@@ -115,7 +115,7 @@ class StateFiles:
         chain.begin()
         snapshot = encode_state(chain.matchers, self.n_groups)
         if len(snapshot) <= self._kept.inline_bytes // 2:
-            self._pieces.write(task.file(self._kept.run))  # an empty file tells `remove_left` when that was
+            self._pieces.write(task.file(self._kept.run))  # an empty file, for `remove_left`
             return Stored.of(snapshot, None)
         oldest = task.batch - self._kept.n_retained
         bases = (*pointer.earlier, batch_of(pointer.base.file))
