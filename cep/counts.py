@@ -17,6 +17,9 @@ Split = dict[str, int]
 Deadlines = dict[str, int | None]
 """By key group the first event time at which it has something to do; None: nothing waits in it."""
 
+OpenRuns = dict[str, dict[str, int]]
+"""By key group the number of open runs of each rule that has any."""
+
 Highest = dict[str, tuple[int, str]]
 """By stream a largest number of microseconds, and the place in the input where it was seen."""
 
@@ -29,6 +32,8 @@ class Counts:
     ----------
     events
         Events that were read, including late ones.
+    events_of
+        These events by stream.
     versions
         Versions of rows by table, including late ones. They are not events.
     reasons
@@ -57,6 +62,11 @@ class Counts:
         By static table how often its changed file could not be used.
     state
         What was done with the state of key groups, by name (`spark_runtime.state.files.Stored`).
+    delays
+        Matches by rule and delay (`delay_name`): from the end of a match to the call of a worker that
+        found it. `delay_us` has the sum of these delays by rule, in microseconds.
+    open_runs
+        By key group, the open runs of each rule after its last call.
     rows
         The number of rows of the matches.
     waiting
@@ -89,6 +99,7 @@ class Counts:
     corrected: int = 0
     uncorrected: int = 0
     rows: int = field(default=0, compare=False)
+    events_of: Split = field(default_factory=dict, compare=False)
     versions: Split = field(default_factory=dict)
     reasons: Split = field(default_factory=dict)
     late_of: Split = field(default_factory=dict)
@@ -109,6 +120,9 @@ class Counts:
     refused_rows: Split = field(default_factory=dict)
     stale_tables: Split = field(default_factory=dict)
     state: Split = field(default_factory=dict, compare=False)
+    delays: Split = field(default_factory=dict, compare=False)
+    delay_us: Split = field(default_factory=dict, compare=False)
+    open_runs: OpenRuns = field(default_factory=dict, compare=False)
     waiting: Split = field(default_factory=dict, compare=False)
     deadlines: Deadlines = field(default_factory=dict, compare=False)
     waiting_bytes: Split = field(default_factory=dict, compare=False)
@@ -169,6 +183,7 @@ class Counts:
         self.corrected += other.corrected
         self.uncorrected += other.uncorrected
         self.rows += other.rows
+        self.open_runs |= other.open_runs
         self.waiting |= other.waiting
         self.clocks |= other.clocks
         self.instead = other.instead | self.instead
@@ -221,10 +236,19 @@ _SPLITS = (
         "dropped_runs",
     ),
     *("versions", "retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
-    *("stale_tables", "state", "records", "absent", "looked_at"),
+    *("stale_tables", "state", "records", "absent", "looked_at", "events_of", "delays", "delay_us"),
 )
 _BOUNDED = frozenset(("late_in", "late_keys"))
 _HIGHEST = ("latest", "partitions", "latest_late")
+
+
+DELAYS_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0)
+"""Upper bounds of the delays of matches that are counted together, in seconds; the last have none."""
+
+
+def delay_name(rule: str, number: int) -> str:
+    """Return the name in `Counts.delays` of the matches of a rule whose delay has bound `number`."""
+    return f"{rule}{_OF}{number}"
 
 
 def highest_of_json(found: Mapping[str, Sequence[Any]]) -> Highest:

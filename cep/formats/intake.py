@@ -19,9 +19,11 @@ from cep.schema.stream import Stream
 
 def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
     """Return what a chunk of events of `stream` adds to the counts, except for late events."""
-    counts = Counts(events=chunk.events.num_rows)
+    n = chunk.events.num_rows
     if stream.table is not None:
-        counts = Counts(versions={stream.name: chunk.events.num_rows})
+        counts = Counts(versions={stream.name: n})
+    else:
+        counts = Counts(events=n, events_of={stream.name: n} if n else {})
     if chunk.n_records:
         counts.records[stream.name] = chunk.n_records
     if chunk.absent:

@@ -22,6 +22,7 @@ from cep.formats.late_events import late_schema
 from cep.program.program import TIME_COLUMN, missing_column, widened
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RuleSet
 from cep.schema.text_values import event_table_schema
+from spark_runtime.operator.delays import count_delays
 from spark_runtime.operator.late import Late
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.tables.content import Told
@@ -113,6 +114,8 @@ class Moment(NamedTuple):
         See `Call.advance`.
     told
         The contents of static tables that the task's property names.
+    now_us
+        The wall clock, microseconds since 1970; None: delays of matches are not counted.
     """
 
     group: int
@@ -120,6 +123,7 @@ class Moment(NamedTuple):
     cap_us: int | None
     clock_us: int | None
     told: Told = {}  # noqa: RUF012 - nobody changes it
+    now_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -164,16 +168,25 @@ class Call:
         Whether the latest event determines the event time.
     is_first
         Whether this key group counts the input that all key groups get.
+    now_us
+        The wall clock, from which delays of matches are counted; None: they are not.
     """
 
     def __init__(
-        self, chain: Chain, *, gets_whole: bool, by_own_events: bool = True, is_first: bool = True
+        self,
+        chain: Chain,
+        *,
+        gets_whole: bool,
+        by_own_events: bool = True,
+        is_first: bool = True,
+        now_us: int | None = None,
     ) -> None:
         self.chain = chain
         self.rules = chain.rules
         self.counts = Counts()
         self.found = CallResults(Matches(carried_schema(self.rules.match_schema)))
         self._by_own_events = by_own_events
+        self._now_us = now_us
         self._of_matchers = MatcherCounts(chain)
         self._late = Late(self.rules, gets_whole=gets_whole, is_first=is_first)
         self._extents = Extents()
@@ -262,6 +275,8 @@ class Call:
         n = matches.num_rows
         if n == 0:
             return
+        if self._now_us is not None:
+            count_delays(matches, self._now_us, self.counts)
         columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
         if self.rules.tells_end:
             columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])

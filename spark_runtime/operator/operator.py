@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -99,6 +100,7 @@ class KeyGroups:
             cap_us=time_of_task(CAP_PROPERTY),
             clock_us=time_of_task(CLOCK_PROPERTY) if self.rules.tells_end else None,
             told=told_to_task(),
+            now_us=time.time_ns() // 1000,
         )
         value: bytes | None = state.get[0] if state.exists else None
         if value is not None and is_pointer(value):
@@ -180,6 +182,7 @@ class KeyGroups:
             gets_whole=self._gets_late,
             by_own_events=self.by_own_events,
             is_first=moment.group == self.first_group,
+            now_us=moment.now_us,
         )
         n_touched = _n_touched(chain)
         call.push_all(parcels)
@@ -190,6 +193,8 @@ class KeyGroups:
             group = str(moment.group)
             call.counts.waiting[group] = sum(matcher.n_waiting for matcher in chain.matchers)
             call.counts.waiting_bytes[group] = sum(matcher.waiting_bytes for matcher in chain.matchers)
+        open_runs = {name: n for matcher in chain.matchers for name, n in matcher.open_runs.items() if n}
+        call.counts.open_runs[str(moment.group)] = open_runs
         deadline_us = chain.next_deadline_us()
         if self.rules.tells_end:
             call.counts.deadlines[str(moment.group)] = deadline_us

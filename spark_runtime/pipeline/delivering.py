@@ -8,11 +8,13 @@ is down, the earlier sinks get nothing twice.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain, repeat
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,21 +47,38 @@ from spark_runtime.wire.shared import SharedFolders
 
 @dataclass(frozen=True, slots=True)
 class NamedSink:
-    """A sink, and its name, which is unique in the pipeline and the same after a restart."""
+    """A sink, and its name, which is unique in the pipeline and the same after a restart.
+
+    `shown` names it for people: its format, and a number if several have it; ``late``, ``dead_letter``.
+    """
 
     name: str
     sink: AnySink
+    shown: str = ""
 
 
-def named(sinks: Iterable[tuple[object, AnySink]]) -> tuple[NamedSink, ...]:
-    """Return sinks with names; each is given with its settings."""
+def named(sinks: Iterable[tuple[object, AnySink]], shown: Iterable[str] = ()) -> tuple[NamedSink, ...]:
+    """Return sinks with names; each is given with its settings. `shown`: their names for people."""
     seen: Counter[str] = Counter()
     found = []
-    for settings, sink in sinks:
+    for (settings, sink), text in zip(sinks, chain(shown, repeat("")), strict=False):
         name = sha256(f"{sink.output.kind} {settings!r}".encode()).hexdigest()[:16]
         seen[name] += 1
-        found.append(NamedSink(f"{name}-{seen[name]}", sink))
+        found.append(NamedSink(f"{name}-{seen[name]}", sink, text))
     return tuple(found)
+
+
+@dataclass(slots=True)
+class Written:
+    """What sinks got in a run, by their `shown`."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, item: NamedSink, n_rows: int, seconds: float) -> None:
+        """Add rows of a micro-batch, and the time that the driver needed to write them."""
+        self.rows[item.shown] = self.rows.get(item.shown, 0) + n_rows
+        self.seconds[item.shown] = self.seconds.get(item.shown, 0.0) + seconds
 
 
 def delivery_of(
@@ -110,11 +129,14 @@ class Delivering:
     ----------
     notes
         Records which sinks contain the micro-batch.
+    written
+        Counts the rows of each sink.
     """
 
     sinks: Sequence[NamedSink]
     flow: Dataflow
     notes: Notes
+    written: Written = field(default_factory=Written)
 
     def write(
         self, output: DataFrame, number: int, plan: str, count: Callable[[Iterable[Counts]], Counts]
@@ -144,11 +166,15 @@ class Delivering:
             counts = count(map(Counts.of_json, found.texts(COUNTS)))
             for item in sinks:
                 if isinstance(item.sink, WorkerSink):
+                    before = time.monotonic()
                     item.sink.commit(batch)
+                    n_rows = _n_rows(item.sink.output, counts)
+                    self.written.add(item, n_rows, time.monotonic() - before)
             for item in sinks:
                 if not isinstance(item.sink, WorkerSink):
-                    n_rows = _n_rows(item.sink.output, counts)
+                    n_rows, before = _n_rows(item.sink.output, counts), time.monotonic()
                     self._write_one(item.sink, batch, n_rows, found, output)
+                    self.written.add(item, n_rows, time.monotonic() - before)
                     is_sure = item.sink.guarantee is Guarantee.EXACTLY_ONCE
                     if n_rows and not is_sure and item is not sinks[-1]:
                         self.notes.add(number, item.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -9,8 +10,10 @@ from cep.errors import Diagnostic, InputError, Source
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.late_events import declared_schema
 from cep.rule_set import RuleSet
+from cep.schema.time_literals import parse_duration
 from cep.settings.file_mode import PRIVATE, FileMode
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
+from spark_runtime.pipeline.address import Address
 from spark_runtime.pipeline.source_entry import SourceEntry
 from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import AnySink, Output
@@ -50,6 +53,9 @@ class Pipeline:
     tables: tuple[StaticFile, ...] = ()  # static ones only
     file: str = ""
     file_mode: FileMode = PRIVATE
+    sink_formats: tuple[str, ...] = ()  # of `sinks`, in their order
+    metrics: Address | None = None
+    stuck_after_s: float = 0.0
     keeps_files: bool = True  # of large state, where the checkpoint is on a disk
     state_memory_mb: int | None = None  # of warm state on a machine; None: a quarter of its memory
 
@@ -57,6 +63,11 @@ class Pipeline:
     def is_live(self) -> bool:
         """Whether it is a stream that waits for new input."""
         return self.is_stream and self.trigger != AVAILABLE_NOW
+
+    @property
+    def interval_s(self) -> float | None:
+        """Seconds from the start of a micro-batch to that of the next one; None: as fast as it can."""
+        return (parse_duration(self.trigger) or 0) / 1e6 if self.is_live else None
 
     @property
     def owner(self) -> Owner:
@@ -68,6 +79,18 @@ class Pipeline:
     def outputs(self) -> Iterator[WithOutputs]:
         """Yield each sink with its outputs."""
         return _with_outputs(self.rules, self.sinks, self.late, self.dead_letter)
+
+    def sink_names(self) -> Iterator[str]:
+        """Yield a name for people of each of `opened_sinks`: its format, ``kafka-2``, ``late``."""
+        seen: Counter[str] = Counter()
+        for number, (spec, outputs) in enumerate(self.outputs()):
+            if number < len(self.sinks):
+                name = self.sink_formats[number]
+                seen[name] += 1
+                name = name if seen[name] == 1 else f"{name}-{seen[name]}"
+            else:
+                name = "late" if spec is self.late else "dead_letter"
+            yield from [name] * len(outputs)
 
     def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
         """Yield the sink of each output, with its settings; write nothing yet."""

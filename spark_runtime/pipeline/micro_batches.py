@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cep.counts import Counts
 from spark_runtime.event_time.clock_waits import Waits
 from spark_runtime.event_time.done import Done
+from spark_runtime.event_time.partitions import Unread
 from spark_runtime.event_time.pauses import Pauses
 from spark_runtime.event_time.reporting import Reporting
 from spark_runtime.event_time.run_watermark import RunWatermark
@@ -32,6 +34,9 @@ from spark_runtime.sources.protocol import Source
 from spark_runtime.state.restored import FOLDER as RESTORED
 from spark_runtime.tables.static import StaticTables
 from spark_runtime.wire.plan import Plan
+
+_MOST_WAITS = 1000
+"""Spark remembers the progress of as many micro-batches."""
 
 
 @dataclass
@@ -81,6 +86,8 @@ class MicroBatches:
     stopped: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)
     """Seconds that each complete micro-batch took, including Spark's overhead."""
+    waits: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_MOST_WAITS))
+    """The last micro-batches, each with the seconds for which Spark waited until it started."""
 
     def __post_init__(self) -> None:
         ends = self.interval_s is None
@@ -105,6 +112,8 @@ class MicroBatches:
             is_restored=self.checkpoint.origin is not None,
         )
         self._begun: float | None = None  # when the running micro-batch started
+        self._unread: Mapping[str, Unread] = {}  # after the last complete micro-batch
+        self.completed: float | None = None  # when the last micro-batch was complete
         self._last_begun = float("-inf")
         self._is_stuck = False  # whether a pause has kept the run from reading anything
         self.shown: tuple[str, ...] = ()  # the partitions that lag most, for the line of progress
@@ -119,6 +128,7 @@ class MicroBatches:
     def next(self, batch: int) -> Plan | None:
         """Wait for the plan of micro-batch `batch` and return it; None: the run ends."""
         self.add_seconds()
+        asked = time.monotonic()
         if batch == 1 and self.checkpoint.origin is not None:  # Spark has the state of all key groups
             self.checkpoint.files.remove(RESTORED)
         plan = self._plans.repeated(batch)
@@ -128,6 +138,7 @@ class MicroBatches:
                 return None
             plan = self._plans.written(batch, plan)
         self._begun = self._last_begun = time.monotonic()
+        self.waits.append((batch, self._begun - asked))
         return plan
 
     def complete(self, batch: int, counts: Counts) -> None:
@@ -139,8 +150,10 @@ class MicroBatches:
         self.done = done
         is_held = bool(watermark.held.holder)
         self.shown = tuple(furthest_behind(watermark, done, remaining.unread)) if is_held else ()
+        self._unread = remaining.unread
         write_done(self.checkpoint, done)
         self._inputs.commit(plan.offsets)
+        self.completed = time.monotonic()
 
     def stop(self) -> None:
         """Start no further micro-batch."""
@@ -173,6 +186,24 @@ class MicroBatches:
     def held_line(self) -> str:
         """Return what holds the watermark back, for the line of progress, without asking any source."""
         return held_line(self._watermark, self.done, self._reporting)
+
+    @property
+    def running_s(self) -> float | None:
+        """For how long the micro-batch has been running; None between two micro-batches."""
+        begun = self._begun
+        return None if begun is None else time.monotonic() - begun
+
+    @property
+    def unlooked_s(self) -> float:
+        """How long ago the run last checked its sources for new input."""
+        return self.clock() - self._watermark.looked_s
+
+    def known_status(self) -> TimeStatus:
+        """Return the status of event time after the last micro-batch, without asking any source.
+
+        Other threads may call it.
+        """
+        return status_of(self._watermark, self.done, self._reporting, self._unread)
 
     def of_sources(self) -> tuple[str, ...]:
         """Return the messages of the sources, for the line of progress and the summary."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from cep.output.summary import loss_lines, summary_lines
 from cep.spool.new_files import umask
 from spark_runtime.pipeline.failures import as_cep_error
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
+from spark_runtime.pipeline.metrics_server import monitored
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import Summary
 from spark_runtime.pipeline.runs import BatchRun, StreamRun
@@ -63,8 +64,16 @@ def run_pipeline(
     errors = Console(stderr=True, highlight=False)
     if pipeline.warnings:
         errors.print(render(in_order(pipeline.warnings)), markup=False, soft_wrap=True)
-    with umask(pipeline.file_mode.umask), _lock(pipeline, errors) as inherited:
-        run = _start(pipeline, errors, console or Console(highlight=False), inherited)
+
+    def say(text: str) -> None:
+        errors.print(text, markup=False, soft_wrap=True)
+
+    with (
+        umask(pipeline.file_mode.umask),
+        _lock(pipeline, say) as inherited,
+        monitored(pipeline, say, is_quiet=quiet) as watched,
+    ):
+        run = watched.run = _start(pipeline, errors, console or Console(highlight=False), inherited)
         run.is_quiet = quiet
         if isinstance(run, StreamRun):
             run.accepts_source_change = accept_source_change
@@ -82,7 +91,7 @@ def run_pipeline(
     summary.read_columns = pipeline.rules.read_columns
     summary.sources = () if run.batches is None else run.batches.of_sources()
     for line in _shown(pipeline, summary, is_quiet=quiet):
-        errors.print(line, markup=False, soft_wrap=True)
+        say(line)
     return summary
 
 
@@ -108,14 +117,12 @@ def _shown(pipeline: Pipeline, summary: Summary, *, is_quiet: bool) -> Iterator[
 
 
 @contextmanager
-def _lock(pipeline: Pipeline, errors: Console) -> Iterator[tuple[int, ...]]:
+def _lock(pipeline: Pipeline, say: Callable[[str], None]) -> Iterator[tuple[int, ...]]:
     """Hold the lock of a stream's checkpoint; yield the part of it that the JVM inherits."""
     if not pipeline.is_stream or is_remote(pipeline.checkpoint):
         yield ()
         return
-    with locked(
-        pipeline.checkpoint, lambda text: errors.print(text, markup=False, soft_wrap=True)
-    ) as descriptor:
+    with locked(pipeline.checkpoint, say) as descriptor:
         yield (descriptor,)
 
 

@@ -16,6 +16,7 @@ from cep.diagnostics.diagnostic import in_order
 from cep.diagnostics.limits import TooManyErrorsError
 from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, Source
 from cep.formats.registry import FORMATS
+from cep.packages import require_package
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
@@ -28,6 +29,7 @@ from cep.settings.settings import Settings, one_of
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
+from spark_runtime.pipeline.address import Address, read_address
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.pipeline.other_files import require_pipeline
 from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, static_entries, static_file
@@ -50,6 +52,14 @@ def _trigger(settings: Settings, name: str) -> str | None:
         _NO_TRIGGER.note(settings, name, text)
         return None
     return print_duration(length_us).lower()  # Spark accepts fewer spellings
+
+
+def _metrics(settings: Settings, name: str) -> Address | None:
+    try:
+        require_package(f"`{name}`", "prometheus_client", "metrics")
+    except SetupError as error:
+        settings.problem(error.code, error.args[0], name, "cannot be used", error.help)
+    return read_address(settings, name)
 
 
 _NOT_WITHIN = Wrong(
@@ -105,6 +115,14 @@ class PipelineSettings:
     file_mode: FileMode = declared.file_mode()
     keeps_files: bool = declared.choice({"files": True, "inline": False}, name="state")
     state_memory_mb: int | None = declared.integer(None, at_least=1)
+    metrics: Address | None = declared.own(_metrics, None)
+    stuck_after_s: float = declared.duration(
+        1800.0,
+        "s",
+        above_zero=True,
+        name="stuck_after",
+        needs=("metrics", "nobody asks", "add: metrics: 9464"),
+    )
     spark: tuple[tuple[str, str], ...] = declared.own(_texts, ())
 
 
@@ -245,6 +263,9 @@ class _Reader:
             file_mode=given.file_mode,
             keeps_files=given.keeps_files,
             state_memory_mb=given.state_memory_mb,
+            sink_formats=tuple(_peeked(node, "format") for node in _listed(found["sinks"])),
+            metrics=given.metrics,
+            stuck_after_s=given.stuck_after_s,
         )
         others = (found[name] for name, sink in (("late", late), ("dead_letter", dead)) if sink)
         nodes = [*_listed(found["sinks"]), *others]

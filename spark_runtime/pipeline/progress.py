@@ -14,6 +14,9 @@ from spark_runtime.event_time.time_status import TimeStatus
 _FOR_THE_NEXT = ("deadlines", "clocks")
 """Counts that serve the next micro-batch, and mean nothing to a user."""
 
+_FOR_METRICS = ("events_of", "delays", "delay_us", "open_runs")
+"""Counts in the form of the metrics of a running pipeline."""
+
 _OF_ABSENT = ("records", "absent", "looked_at", "instead")
 """Counts that are reported as `absent_fields`."""
 
@@ -52,7 +55,7 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON values: `Counts` with zeros, and the status of event time."""
-        hidden = (*_FOR_THE_NEXT, *_OF_ABSENT)
+        hidden = (*_FOR_THE_NEXT, *_FOR_METRICS, *_OF_ABSENT)
         counts = {name: n for name, n in asdict(self.counts).items() if name not in hidden}
         return {
             "counts": counts | {"late": self.counts.late, "malformed": self.counts.malformed},

@@ -21,7 +21,6 @@ from cep.counts import Counts
 from cep.errors import CepError, StateError
 from cep.output.summary import absent_texts
 from cep.rule_set import RuleSet
-from cep.schema.time_literals import parse_duration
 from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.dataflow.schema import spark_schema
 from spark_runtime.dataflow.share_reader import TICKS, ShareReader
@@ -34,7 +33,14 @@ from spark_runtime.pipeline.checkpoint import (
     open_checkpoint,
     plan_for_tasks,
 )
-from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, delivery_of, named
+from spark_runtime.pipeline.delivering import (
+    Delivering,
+    NamedSink,
+    Notes,
+    Written,
+    delivery_of,
+    named,
+)
 from spark_runtime.pipeline.history import History
 from spark_runtime.pipeline.kept import kept_of
 from spark_runtime.pipeline.made import Pipeline
@@ -99,6 +105,8 @@ class PipelineRun:
     batches: MicroBatches | None = None  # of a stream
     notes: Notes = field(default_factory=lambda: Notes(None))
     shared: SharedFolders = field(default_factory=SharedFolders)  # of a cluster
+    written: Written = field(default_factory=Written)
+    query: StreamingQuery | None = None  # of a stream
 
     def __post_init__(self) -> None:
         self.totals = Totals(tuple(rule.name for rule in self.rules.rules))
@@ -115,7 +123,7 @@ class PipelineRun:
         """The sinks, each with its output."""
         owner = None if self.pipeline.is_stream else self.pipeline.owner
         context = SinkContext(self.rules, self.console, owner)
-        return named(self.pipeline.opened_sinks(context))
+        return named(self.pipeline.opened_sinks(context), self.pipeline.sink_names())
 
     def _check_sinks(self) -> None:
         """Check that each sink can be written, so that an error is raised before anything runs."""
@@ -142,7 +150,9 @@ class PipelineRun:
                 require_gone(found.gone)
             return found
 
-        self.of_batch = Delivering(self.sinks, flow, self.notes).write(output, number, plan, counted)
+        self.of_batch = Delivering(self.sinks, flow, self.notes, self.written).write(
+            output, number, plan, counted
+        )
 
     def close(self) -> None:
         """End the run of the sinks."""
@@ -350,7 +360,7 @@ class StreamRun(PipelineRun):
             n_tasks=self._n_tasks,
             rule=self._watermark_rule,
             done=last_done(made.checkpoint, is_live=self.pipeline.is_live),
-            interval_s=self._interval_s,
+            interval_s=self.pipeline.interval_s,
             finishes=finishes,
             by_spark=tuple(
                 entry.stream for entry in self.pipeline.sources if entry.stream not in made.sources
@@ -359,9 +369,10 @@ class StreamRun(PipelineRun):
             limit=replace(self.pipeline.waiting, n_bytes=self._waiting_bytes),
             ends_waits=self.pipeline.end_waits_after_us is not None,
             tables=made.tables,
+            seconds=self.totals.batch_seconds,
         )
         self.batches = batches
-        query = self._start_query(made, batches)
+        self.query = query = self._start_query(made, batches)
         ended = threading.Event()
         # Ctrl-C is noticed while the main thread waits here, but not while it waits in Java.
         waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
@@ -373,7 +384,6 @@ class StreamRun(PipelineRun):
                     batches.stop()
                     query.stop()
         batches.add_seconds()
-        self.totals.batch_seconds += batches.seconds
         error = query.exception()
         if error is not None and not self.has_ended and not interrupted.is_set():
             raise error
@@ -404,10 +414,6 @@ class StreamRun(PipelineRun):
             return None
         heap = self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
         return int(heap / _HEAP_FOR_WAITING)
-
-    @property
-    def _interval_s(self) -> float | None:
-        return (parse_duration(self.pipeline.trigger) or 0) / 1e6 if self.pipeline.is_live else None
 
     def _start_query(self, made: _Query, batches: MicroBatches) -> StreamingQuery:
         # Our own source comes first, so that the others keep their numbers.

@@ -172,9 +172,9 @@ class LinkedMatchers:
         return self._chain.watermark_us
 
     @property
-    def n_open_runs(self) -> int:
-        """Number of open runs of all rules and keys."""
-        return sum(matcher.n_open_runs for matcher in self._matchers)
+    def open_runs(self) -> dict[str, int]:
+        """Number of open runs of all keys, by rule."""
+        return {name: n for matcher in self._matchers for name, n in matcher.open_runs.items()}
 
     @property
     def n_keys(self) -> int:

@@ -113,9 +113,9 @@ class Corrector:
         return sum(segment.size for segment in self._segments)
 
     @property
-    def n_open_runs(self) -> int:
-        """Number of open runs of all rules and keys."""
-        return self._front.n_open_runs
+    def open_runs(self) -> Mapping[str, int]:
+        """Number of open runs of all keys, by rule."""
+        return self._front.open_runs
 
     @property
     def n_keys(self) -> int:

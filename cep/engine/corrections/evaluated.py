@@ -31,8 +31,8 @@ class Front(Protocol):
         """The counts so far."""
 
     @property
-    def n_open_runs(self) -> int:
-        """Number of open runs of all rules and keys."""
+    def open_runs(self) -> Mapping[str, int]:
+        """Number of open runs of all keys, by rule."""
 
     @property
     def n_keys(self) -> int:

@@ -352,9 +352,14 @@ class Matcher:
         return earliest if earliest < END_OF_TIME_US else None
 
     @property
+    def open_runs(self) -> dict[str, int]:
+        """Number of open runs of all keys, by rule."""
+        return {state.rule.name: int(state.pool.total) for state in self._rules}
+
+    @property
     def n_open_runs(self) -> int:
         """Number of open runs of all rules and keys."""
-        return sum(state.pool.total for state in self._rules)
+        return sum(self.open_runs.values())
 
     @property
     def n_keys(self) -> int:

@@ -47,7 +47,7 @@ def test_programs_in_another_order_find_their_snapshots() -> None:
     matchers = decode_state(data, other, 4)
     programs = [of.program for of in matchers if isinstance(of.program, Program)]
     assert [program.key for program in programs] == [("n",), ("k",)]
-    assert [matcher.n_open_runs for matcher in matchers] == [1, 2]
+    assert [sum(matcher.open_runs.values()) for matcher in matchers] == [1, 2]
 
 
 def test_the_rule_that_differs_is_named() -> None:

@@ -95,7 +95,7 @@ def test_a_stored_savepoint_is_restored_with_any_number_of_key_groups(
         for group in checkpoint.origin.groups
         for part in restored.parts(group)
     ]
-    n_open = sum(matcher.n_open_runs for state in states for matcher in state)
+    n_open = sum(sum(matcher.open_runs.values()) for state in states for matcher in state)
     assert n_open == N_OPEN
 
 
@@ -196,7 +196,7 @@ def test_open_runs_continue_with_changed_measures_and_end_with_another_window(
         assert len(groups) == n_groups
         restored = Restored(f"{path}/restored", groups)
         states = [decode_state(part, rules, n_groups) for of in groups for part in restored.parts(of)]
-        assert sum(matcher.n_open_runs for state in states for matcher in state) == n_open
+        assert sum(sum(matcher.open_runs.values()) for state in states for matcher in state) == n_open
 
 
 def test_rules_with_which_the_state_cannot_continue_are_refused_and_nothing_is_written(
