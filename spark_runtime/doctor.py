@@ -17,6 +17,7 @@ from cep.errors import CepError
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.source_entry import SourceEntry
+from spark_runtime.pipeline.trust import WHOLE, Trust
 from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.local_session import check_pyspark
 from spark_runtime.sinks.registry import SinkContext
@@ -55,12 +56,14 @@ def examine_machine() -> Iterator[Finding]:
     yield _asked("Java", lambda: find_java().command)
 
 
-def examine_pipeline(path: str | Path) -> Iterator[Finding]:
+def examine_pipeline(path: str | Path, trust: Trust = WHOLE) -> Iterator[Finding]:
     """Check a pipeline file, its checkpoint, its sources and its sinks; yield the findings.
+
+    `trust`: that of the run.
 
     Raises RuleError: the file, its rules or its streams are wrong; the error lists every problem.
     """
-    pipeline = load_pipeline(path)
+    pipeline = load_pipeline(path, trust)
     n_rules = len(pipeline.rules.rules)
     yield Finding("pipeline file", None, 0.0, f"{n_rules} rule{'' if n_rules == 1 else 's'}")
     if pipeline.is_stream and not is_remote(pipeline.checkpoint):

@@ -8,21 +8,27 @@ from pathlib import Path
 import click
 
 from cep.commands.group import EXIT_PROBLEMS
+from cep.commands.options import roots_option, spark_settings_option
 
 
 @click.command()
 @click.argument("pipeline", required=False, type=click.Path(path_type=Path))
-def doctor(pipeline: Path | None) -> None:
+@roots_option
+@spark_settings_option
+def doctor(pipeline: Path | None, roots: tuple[str, ...], allow_spark_settings: bool) -> None:
     """Say what is missing on this machine, or would keep a PIPELINE file from running.
 
     Sources and sinks are asked whether they exist, whether this user may read or write them, and
     whether what they hold fits. Nothing is read or written, and Spark is not started.
     """
     from spark_runtime.doctor import examine_machine, examine_pipeline
+    from spark_runtime.pipeline.trust import Trust
 
     n_problems = _told(examine_machine())
     if pipeline is not None:
-        n_problems += _told(examine_pipeline(pipeline))
+        n_problems += _told(
+            examine_pipeline(pipeline, Trust.of(roots, any_spark_setting=allow_spark_settings))
+        )
     if n_problems:
         click.get_current_context().exit(EXIT_PROBLEMS)
 

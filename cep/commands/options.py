@@ -49,6 +49,18 @@ set_option = click.option(
     callback=_values,
     help="Another value of a parameter (PARAM) of the rules, or RULE.NAME=VALUE; several times.",
 )
+roots_option = click.option(
+    "--root",
+    "roots",
+    metavar="DIR",
+    multiple=True,
+    help="All paths of the file must be below this folder, or below another --root; also s3a://bucket/folder.",
+)
+spark_settings_option = click.option(
+    "--allow-spark-settings",
+    is_flag=True,
+    help="Accept all settings under `spark`, even those that can run code.",
+)
 
 AS_JSON = {"text": False, "json": True}
 """Values of `--format`, and whether each is JSON."""

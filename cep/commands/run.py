@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cep.commands.group import EXIT_PASSED_OVER
-from cep.commands.options import AS_JSON, quiet_option
+from cep.commands.options import AS_JSON, quiet_option, roots_option, spark_settings_option
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 from cep.errors import CepError
 
+if TYPE_CHECKING:
+    from spark_runtime.pipeline.trust import Trust
 
-def compile_for(pipeline: Path, quiet: bool = False) -> None:
+
+def compile_for(pipeline: Path, quiet: bool = False, trust: Trust | None = None) -> None:
     """Compile what the rules of a pipeline need of the engine: once here, so that no worker has to do it."""
     from cep.engine.warm import is_warm
     from spark_runtime.pipeline.pipeline_file import load_pipeline
+    from spark_runtime.pipeline.trust import WHOLE
 
     if not is_warm():
-        compile_engine(progress_line(quiet, None), quiet, load_pipeline(pipeline).rules.programs)
+        rules = load_pipeline(pipeline, trust or WHOLE).rules
+        compile_engine(progress_line(quiet, None), quiet, rules.programs)
 
 
 @click.command()
@@ -42,28 +48,40 @@ def compile_for(pipeline: Path, quiet: bool = False) -> None:
     default="text",
     help="How the summary is written: as text to standard error, or as JSON to standard output.",
 )
+@roots_option
+@spark_settings_option
 @quiet_option
 def run(
-    pipeline: Path, accept_source_change: bool, accept_older_checkpoint: bool, output_format: str, quiet: bool
+    pipeline: Path,
+    accept_source_change: bool,
+    accept_older_checkpoint: bool,
+    output_format: str,
+    roots: tuple[str, ...],
+    allow_spark_settings: bool,
+    quiet: bool,
 ) -> None:
     """Run a PIPELINE file (sources, rules, sinks) on Spark."""
     from spark_runtime.pipeline.pipeline_file import load_pipeline
+    from spark_runtime.pipeline.trust import Trust
     from spark_runtime.sessions.local_session import check_pyspark
 
+    trust = Trust.of(roots, any_spark_setting=allow_spark_settings)
     try:
         check_pyspark()
     except CepError:
-        load_pipeline(pipeline)  # a mistake in the user's file is reported before a missing package
+        load_pipeline(pipeline, trust)  # a mistake in the user's file is reported before a missing package
         raise
     from spark_runtime import run_pipeline
 
-    compile_for(pipeline, quiet)
+    compile_for(pipeline, quiet, trust)
     as_json = AS_JSON[output_format]
     summary = run_pipeline(
         pipeline,
         quiet=quiet or as_json,
         accept_source_change=accept_source_change,
         accept_older_checkpoint=accept_older_checkpoint,
+        roots=roots,
+        allow_spark_settings=allow_spark_settings,
     )
     if as_json:
         click.echo(json.dumps(summary.to_json(), ensure_ascii=False))

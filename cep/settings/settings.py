@@ -11,6 +11,7 @@ import yaml
 
 from cep.errors import SetupError
 from cep.packages import require_package
+from cep.settings.roots import is_inside
 from cep.settings.yaml_document import Document
 
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
@@ -120,9 +121,12 @@ class Settings:
 def path_of(document: Document, node: yaml.Node, what: str, folder: Path) -> str | None:
     """Return a path unchanged if it has a scheme, else relative to `folder`."""
     text = document.text(node, what)
-    if text is None or _REMOTE.match(text):
-        return text
-    return str((folder / text).resolve())
+    if text is not None and not _REMOTE.match(text):
+        text = str((folder / text).resolve())
+    if text is not None and not is_inside(text, document.roots):
+        document.outside(node)
+        return None
+    return text
 
 
 def one_of(document: Document, node: yaml.Node, what: str, words: Sequence[str]) -> str | None:

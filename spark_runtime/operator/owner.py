@@ -19,6 +19,7 @@ import os
 import resource
 import selectors
 import socket
+import stat
 import struct
 import sys
 import tempfile
@@ -172,8 +173,10 @@ class Owners:
         """Return a connection to an owner, which is started if there is none."""
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(mode=0o700, exist_ok=True)
-            if folder.stat().st_uid != os.getuid():
-                raise StateError("E0702", f"`{folder}` belongs to another user", "remove it, or set TMPDIR")
+            found = folder.lstat()  # a link may lead to a folder of ours in which others may write
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+                title = f"`{folder}` is a link, or belongs to other users, too"
+                raise StateError("E0702", title, "remove it, or set TMPDIR")
         place = self._folder / str(number)
         with (self._folder / f"{number}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from spark_runtime.pipeline.metrics_server import monitored
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import Summary
 from spark_runtime.pipeline.runs import BatchRun, StreamRun
+from spark_runtime.pipeline.trust import Trust
 from spark_runtime.pipeline.workers import start_warming
 from spark_runtime.sessions.local_session import session
 from spark_runtime.storage.checkpoint_files import is_remote
@@ -37,6 +38,8 @@ def run_pipeline(
     quiet: bool = False,
     accept_source_change: bool = False,
     accept_older_checkpoint: bool = False,
+    roots: Sequence[str] = (),
+    allow_spark_settings: bool = False,
 ) -> Summary:
     """Run the pipeline file at `path` to its end or until Ctrl-C; return a summary.
 
@@ -54,13 +57,18 @@ def run_pipeline(
         Continue from a checkpoint although a source is now in another place.
     accept_older_checkpoint
         Continue from a checkpoint although sinks contain later micro-batches than it knows.
+    roots
+        Folders, or addresses of folders in other file systems, in which all paths of the file must be; empty:
+        any.
+    allow_spark_settings
+        Accept all settings under `spark`, even those that can run code.
 
     Raises
     ------
     RuleError, InputError, StateError, SetupError, CepError
         The run failed; the message says why.
     """
-    pipeline = load_pipeline(path)
+    pipeline = load_pipeline(path, Trust.of(roots, any_spark_setting=allow_spark_settings))
     errors = Console(stderr=True, highlight=False)
     if pipeline.warnings:
         errors.print(render(in_order(pipeline.warnings)), markup=False, soft_wrap=True)

@@ -33,6 +33,7 @@ from spark_runtime.pipeline.address import Address, read_address
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.pipeline.other_files import require_pipeline
 from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, static_entries, static_file
+from spark_runtime.pipeline.trust import WHOLE, Trust, check_place, check_spark_settings
 from spark_runtime.sinks.place import check_places
 from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
@@ -155,15 +156,15 @@ class _HasSettings(Protocol):
 _T = TypeVar("_T", bound=_HasSettings)
 
 
-def load_pipeline(path: str | Path) -> Pipeline:
-    """Return the pipeline of the file at `path`.
+def load_pipeline(path: str | Path, trust: Trust = WHOLE) -> Pipeline:
+    """Return the pipeline of the file at `path`, which is trusted so far.
 
     Raises RuleError: the file, or the rules and streams that it names, are wrong; the error lists every
     problem.
     """
     path = Path(path)
     try:
-        document = Document(read_source(path, MAX_BYTES))
+        document = Document(read_source(path, MAX_BYTES), roots=trust.roots)
         require_pipeline(document.source)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
@@ -172,7 +173,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
         ) from error
     pipeline = None
     with suppress(TooManyErrorsError):  # the last diagnostic reports it
-        pipeline = _Reader(document, path.resolve()).pipeline()
+        pipeline = _Reader(document, path.resolve(), trust).pipeline()
     if pipeline is None or any(problem.is_error for problem in document.diagnostics):
         raise RuleError(in_order(document.diagnostics))
     return pipeline
@@ -181,8 +182,9 @@ def load_pipeline(path: str | Path) -> Pipeline:
 class _Reader:
     """Reads one document, which collects problems. Methods return None if something is invalid."""
 
-    def __init__(self, document: Document, file: Path) -> None:
+    def __init__(self, document: Document, file: Path, trust: Trust) -> None:
         self.document = document
+        self.trust = trust
         self.folder = file.parent
         self.file = file
 
@@ -207,6 +209,8 @@ class _Reader:
         if "dead_letter" in found:
             dead = self._sink(found["dead_letter"], "`dead_letter`", DEAD)
         given = read(PipelineSettings, settings)
+        if "spark" in found:
+            check_spark_settings(document, found["spark"], self.trust)
         if given.is_stream and "checkpoint" not in found:
             document.problem(
                 "E0404",
@@ -480,6 +484,7 @@ class _Reader:
             self.document.problem("E0404", "the pipeline has no rules", node, "empty", "add: - rules.cep")
         paths: list[Path] = []
         for text, place in texts:
+            check_place(self.document, place, str(self.folder / text), self.trust)
             names = sorted(glob(str(self.folder / text))) if has_magic(text) else [str(self.folder / text)]
             if not names:
                 self.document.problem(
@@ -511,6 +516,7 @@ class _Reader:
         text = self.document.text(node, "`streams`")
         if text is None:
             return {}
+        check_place(self.document, node, str(self.folder / text), self.trust)
         try:
             return load_streams(self.folder / text)
         except RuleError as error:

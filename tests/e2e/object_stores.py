@@ -143,7 +143,7 @@ class Lake:
         """Run a pipeline, with all state in files if it is `files`; end it and its Java."""
         log = settings.with_suffix(f".{time.monotonic_ns()}.txt")
         cep = ["-c", FORCED] if settings.stem == "files" else ["-m", "cep"]
-        command = [sys.executable, *cep, "run", str(settings), *options]
+        command = [sys.executable, *cep, "run", str(settings), "--allow-spark-settings", *options]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -122,7 +122,7 @@ def _run() -> None:
     if call:
         module, name, moment, nth = call
         plant(Call(module, name, moment), int(nth))
-    run_pipeline(Path(file), quiet=True, accept_older_checkpoint=accepts)
+    run_pipeline(Path(file), quiet=True, accept_older_checkpoint=accepts, allow_spark_settings=True)
 
 
 if __name__ == "__main__":

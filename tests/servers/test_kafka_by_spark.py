@@ -155,10 +155,10 @@ import sys
 from cep.errors import CepError
 from spark_runtime import run_pipeline
 
-print(run_pipeline(sys.argv[1], quiet=True).counts.events, flush=True)
+print(run_pipeline(sys.argv[1], quiet=True, allow_spark_settings=True).counts.events, flush=True)
 sys.stdin.readline()
 try:
-    run_pipeline(sys.argv[1], quiet=True)
+    run_pipeline(sys.argv[1], quiet=True, allow_spark_settings=True)
 except CepError as error:
     print(error.code, flush=True)
 """
@@ -170,7 +170,7 @@ from spark_runtime import run_pipeline
 
 for file in sys.argv[1:]:
     try:
-        run_pipeline(file, quiet=True)
+        run_pipeline(file, quiet=True, allow_spark_settings=True)
     except CepError as error:
         print(json.dumps({"code": error.code, "message": str(error)}), flush=True)
 """

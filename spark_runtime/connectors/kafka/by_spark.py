@@ -222,7 +222,8 @@ def _no_connector(missing: list[str] | tuple[str, ...]) -> CepError:
         "E0830",
         "`via: spark` needs Spark's connector for Kafka, and these jars are missing: " + ", ".join(missing),
         "fetch them from Maven Central, and name the files in `spark`: "
-        '{spark.jars: "jars/spark-sql-kafka-0-10_2.13-4.2.0.jar,..."}; or leave `via` out',
+        '{spark.jars: "jars/spark-sql-kafka-0-10_2.13-4.2.0.jar,..."}, with --allow-spark-settings; '
+        "or leave `via` out",
     )
 
 

@@ -239,6 +239,9 @@ OURS = frozenset(
         "enable.partition.eof",
         "isolation.level",
         "metadata.broker.list",
+        "plugin.library.paths",  # runs code
+        "sasl.kerberos.kinit.cmd",  # runs a command
+        "ssl.engine.location",  # runs code
         "transactional.id",
     )
 )

@@ -177,7 +177,8 @@ def test_what_killed_owners_left_is_removed_by_the_next_start(
     operator: KeyGroups, owners: Owners, places: Path
 ) -> None:
     left = places / f"spark-cep-owners-{os.getuid()}" / "0123"
-    left.mkdir(mode=0o700, parents=True)
+    left.parent.mkdir(mode=0o700)
+    left.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as nobody:
         nobody.bind(str(left / "0"))
     (left / "0.lock").touch()
@@ -230,3 +231,25 @@ def test_state_in_files_is_not_read_from_a_checkpoint_on_other_storage(operator:
     ) as caught:
         owners_of(replace(operator, kept=None))
     assert caught.value.code == "E0702"
+
+
+def test_sockets_are_in_a_folder_that_only_this_user_can_enter(operator: KeyGroups, owners: Owners) -> None:
+    played(operator, owners)
+    for folder in (owners._folder.parent, owners._folder):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_of_sockets_that_others_can_enter_or_that_is_a_link_is_refused(
+    operator: KeyGroups, owners: Owners, places: Path, is_link: bool
+) -> None:
+    folder = owners._folder.parent
+    assert folder.parent == places
+    if is_link:
+        (places / "private").mkdir(mode=0o700)
+        folder.symlink_to(places / "private")
+    else:
+        folder.mkdir()
+        folder.chmod(0o755)
+    with pytest.raises(StateError, match="is a link, or belongs to other users, too"):
+        owners.call(first_value(operator), Task(1, GROUP, 0, 0), moment(1), parcels(operator, 1))
