@@ -159,7 +159,8 @@ class Metrics:
         yield self._split("cep_sink_rows", "Rows that sinks got.", "sink", rows)
         yield self._split("cep_sink_seconds", "Time in which the driver wrote to sinks.", "sink", seconds)
         refused: dict[str, int] = {}
-        for item in () if run is None else run.sinks:
+        # The run opens its sinks: two threads would open each twice.
+        for item in () if run is None else vars(run).get("sinks", ()):
             if isinstance(item.sink, RefusingSink):
                 refused[item.shown] = refused.get(item.shown, 0) + item.sink.n_refused
         yield self._split("cep_refused_rows", "Rows that sinks refused for good.", "sink", refused)

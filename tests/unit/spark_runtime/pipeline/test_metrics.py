@@ -145,6 +145,7 @@ def test_counts_of_a_run_are_samples_and_rules_without_a_match_have_zeros(tmp_pa
     before = samples(found)
     assert before['cep_matches_total{rule="r"}'] == before['cep_match_delay_seconds_count{rule="r"}'] == 0
     assert before['cep_sink_rows_total{sink="console"}'] == 0
+    assert "sinks" not in vars(found.run)  # a scrape opens none
     found.run.totals.add(
         0,
         [
