@@ -23,6 +23,7 @@ from prometheus_client.core import (
 
 from cep.counts import DELAYS_S, MOST_NAMES, Counts, delay_name
 from cep.engine.event_time.watermark import END_OF_TIME_US
+from cep.rule_set import RuleSet
 from spark_runtime.event_time.time_status import PartitionStatus, TimeStatus
 from spark_runtime.pipeline.health import State, Watched, health_of
 from spark_runtime.pipeline.phases import Phases
@@ -88,11 +89,17 @@ class Metrics:
             # A copy of each mapping: the run continues while this thread reads.
             counts = Counts() if run is None else _copied(run.totals.counts)
             yield from self._of_counts(counts, run)
-            yield from self._of_rules(counts, () if run is None else run.totals.rules)
+            yield from self._of_rules(counts, [rule.name for rule in self._rules.rules])
             yield from self._of_sinks(counts, run)
             yield from self._of_batches(run)
             batches = None if run is None else run.batches
             yield from self._of_time(None if batches is None else batches.known_status())
+
+    @property
+    def _rules(self) -> RuleSet:
+        """The rules of the run, or of the file before it has started."""
+        run = self._watched.run
+        return (self._watched.pipeline if run is None else run).rules
 
     def _of_pipeline(self) -> Iterator[Metric]:
         health = health_of(self._watched)
@@ -107,8 +114,8 @@ class Metrics:
         yield _gauge("cep_healthy", "Whether the pipeline is neither stuck nor failed.", health.is_good)
 
     def _of_counts(self, counts: Counts, run: PipelineRun | None) -> Iterator[Metric]:
-        streams = {} if run is None else run.rules.inputs
-        events = {name: 0 for name, stream in streams.items() if stream.table is None} | counts.events_of
+        streams = self._rules.inputs.values()
+        events = {stream.name: 0 for stream in streams if stream.table is None} | counts.events_of
         yield self._split("cep_events", "Events that were read, including late ones.", "stream", events)
         for split in _SPLITS:
             yield self._split(split.name, split.help, split.label, getattr(counts, split.field))
@@ -154,7 +161,8 @@ class Metrics:
         yield delays
 
     def _of_sinks(self, counts: Counts, run: PipelineRun | None) -> Iterator[Metric]:
-        rows = {} if run is None else dict.fromkeys(run.pipeline.sink_names(), 0) | run.written.rows
+        rows = dict.fromkeys(self._watched.pipeline.sink_names(), 0)
+        rows |= {} if run is None else run.written.rows
         seconds = {} if run is None else dict(run.written.seconds)
         yield self._split("cep_sink_rows", "Rows that sinks got.", "sink", rows)
         yield self._split("cep_sink_seconds", "Time in which the driver wrote to sinks.", "sink", seconds)

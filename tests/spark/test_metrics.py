@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
+from spark_runtime import run_pipeline
 from spark_runtime.pipeline.metrics import OTHER
 from tests.pipeline_metrics import METRICS
 from tests.spark.test_pipeline import keyed_events, text_of, write_json, write_pipeline
@@ -136,11 +138,14 @@ def test_the_last_scrape_says_what_the_summary_says(tmp_path: Path) -> None:
     assert health["reason"] is None
 
 
-def test_a_run_without_the_setting_serves_nothing_and_a_batch_says_its_address(
-    spark: SparkSession, tmp_path: Path
+def test_a_batch_says_its_address_too_and_a_run_without_the_setting_has_none(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from spark_runtime import run_pipeline
-
-    write_json(tmp_path / "events", keyed_events(12, 50), 1)
-    file = write_pipeline(tmp_path, "format: json, path: events", "mode: batch\nmetrics: 0")
-    assert run_pipeline(file, quiet=True).counts.events == 50
+    events = keyed_events(12, 50)
+    write_json(tmp_path / "events", events, 1)
+    for setting, n in (("metrics: 0", 1), ("", 0)):
+        file = write_pipeline(tmp_path, "format: json, path: events", f"mode: batch\n{setting}")
+        assert run_pipeline(file).counts.events == len(events)
+        assert (
+            len(re.findall(r"^metrics: http://127\.0\.0\.1:\d+/metrics$", capsys.readouterr().err, re.M)) == n
+        )
