@@ -47,14 +47,14 @@ def scraped(address: str) -> Samples:
 def running(file: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a pipeline; yield its process, and the address of its metrics."""
     command = [sys.executable, "-m", "cep", "run", str(file), "--format", "json"]
-    errors = (file.parent / "errors.txt").open("w+")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    try:
-        yield process, until(process, lambda: re.findall(r"metrics: http://([\d.:]+)/", read(errors)))[0]
-    finally:
-        process.kill()
-        process.wait()
-        errors.close()
+    with (
+        (file.parent / "errors.txt").open("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        try:
+            yield process, until(process, lambda: re.findall(r"metrics: http://([\d.:]+)/", read(errors)))[0]
+        finally:
+            process.kill()
 
 
 def read(stream: Any) -> str:
