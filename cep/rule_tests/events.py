@@ -289,8 +289,10 @@ class EventReader:
             return
         times.append(time_us)
         gathered.before_us = time_us
-        late = row.cells.get("late")
-        is_late = late is not None and "late" not in _columns(stream) and late.text == "true"
+        late = None if "late" in _columns(stream) else row.cells.get("late")
+        if late is not None and late.text not in ("true", "false", None):
+            self._at("E0671", "`late` is true or false", late.span, "neither", "write late: true")
+        is_late = late is not None and late.text == "true"
         gathered.steps.append(Arrival(name, len(rows) - 1, time_us, is_late, row.span))
 
     def _time_us(self, row: _Row, before_us: int) -> int | None:

@@ -100,6 +100,7 @@ def test_a_wrong_value_is_named_with_its_place() -> None:
         (case_with("{at: 0 seconds, kid: a}"), "help: did you mean `kind`?"),
         (case_with("beeps: {at: 0 seconds}"), "error[E0610]: the rules read no stream `beeps`\n"),
         (case_with(A, "{at: 20 seconds}", "{at: 9 seconds}"), "late: event time was 1 second past it\n"),
+        (case_with("{at: 5 seconds, late: very}"), "error[E0671]: `late` is true or false\n"),
         (case_with(A, "{at: 5 seconds, late: true}"), "error[E0672]: this event is not late\n"),
         (case_with(A, expect="one"), "error[E0402]: `expect` must be a list of matches, or none\n"),
         (case_with(A, expect="[{apat: 1}]"), "help: did you mean `apart`?"),
