@@ -123,10 +123,21 @@ def path_of(document: Document, node: yaml.Node, what: str, folder: Path) -> str
     text = document.text(node, what)
     if text is not None and not _REMOTE.match(text):
         text = str((folder / text).resolve())
-    if text is not None and not is_inside(text, document.roots):
-        document.outside(node)
-        return None
-    return text
+    return None if text is None or not check_place(document, node, text) else text
+
+
+def check_place(document: Document, node: yaml.Node, path: str) -> bool:
+    """Return whether a path is below a root of the document; anything else is a problem."""
+    is_allowed = is_inside(path, document.roots)
+    if not is_allowed:
+        document.problem(
+            "E0839",
+            "a path outside of the declared roots",
+            node,
+            f"not below {' or '.join(document.roots)}",
+            "write a path below a root; or declare another root: --root DIR",
+        )
+    return is_allowed
 
 
 def one_of(document: Document, node: yaml.Node, what: str, words: Sequence[str]) -> str | None:

@@ -80,16 +80,6 @@ class Document:
     max_text: int = MAX_TEXT
     roots: tuple[str, ...] = ()  # of all paths (`cep.settings.roots`); empty: any
 
-    def outside(self, node: yaml.Node) -> None:
-        """Report a path that is in none of the `roots`."""
-        self.problem(
-            "E0839",
-            "a path outside of the declared roots",
-            node,
-            f"not below {' or '.join(self.roots)}",
-            "write a path below a root; or declare another root: --root DIR",
-        )
-
     def problem(
         self, code: str, title: str, node: yaml.Node | None, label: str = "", help_text: str = ""
     ) -> None:

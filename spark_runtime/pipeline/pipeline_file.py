@@ -25,7 +25,7 @@ from cep.settings import declared
 from cep.settings.declared import Wrong, declared_settings, read
 from cep.settings.file_mode import FileMode
 from cep.settings.schema_file import load_streams, read_streams
-from cep.settings.settings import Settings, one_of
+from cep.settings.settings import Settings, check_place, one_of
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
@@ -33,7 +33,7 @@ from spark_runtime.pipeline.address import Address, read_address
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.pipeline.other_files import require_pipeline
 from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, static_entries, static_file
-from spark_runtime.pipeline.trust import WHOLE, Trust, check_place, check_spark_settings
+from spark_runtime.pipeline.trust import WHOLE, Trust, check_spark_settings
 from spark_runtime.sinks.place import check_places
 from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
@@ -484,7 +484,7 @@ class _Reader:
             self.document.problem("E0404", "the pipeline has no rules", node, "empty", "add: - rules.cep")
         paths: list[Path] = []
         for text, place in texts:
-            check_place(self.document, place, str(self.folder / text), self.trust)
+            check_place(self.document, place, str(self.folder / text))
             names = sorted(glob(str(self.folder / text))) if has_magic(text) else [str(self.folder / text)]
             if not names:
                 self.document.problem(
@@ -516,7 +516,7 @@ class _Reader:
         text = self.document.text(node, "`streams`")
         if text is None:
             return {}
-        check_place(self.document, node, str(self.folder / text), self.trust)
+        check_place(self.document, node, str(self.folder / text))
         try:
             return load_streams(self.folder / text)
         except RuleError as error:

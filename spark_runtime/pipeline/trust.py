@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import yaml
 
-from cep.settings.roots import is_inside, root_of
+from cep.settings.roots import root_of
+from cep.settings.settings import check_place
 from cep.settings.yaml_document import Document
 
 
@@ -122,10 +123,4 @@ def check_spark_settings(document: Document, node: yaml.Node, trust: Trust) -> N
             )
         if entry.name == "spark.local.dir":
             for place in value.split(","):
-                check_place(document, entry.value, place.strip(), trust)
-
-
-def check_place(document: Document, node: yaml.Node, path: str, trust: Trust) -> None:
-    """Report a path outside of the roots."""
-    if not is_inside(path, trust.roots):
-        document.outside(node)
+                check_place(document, entry.value, place.strip())
