@@ -14,7 +14,7 @@ def savepoint(checkpoint: str, directory: str) -> None:
     """Write what a pipeline remembers to the folder DIR. The pipeline may be running.
 
     CHECKPOINT is the checkpoint folder of the pipeline. The savepoint contains its state after the last
-    finished micro-batch. Only a checkpoint on remote storage needs Spark.
+    finished micro-batch. Only a checkpoint on remote storage other than S3 needs Spark.
     """
     from spark_runtime.pipeline.saving import save
 

@@ -39,7 +39,8 @@ _checkpoint = click.argument("checkpoint")
 def state() -> None:
     """Show the state in the CHECKPOINT folder of a pipeline, which may be running, or in a savepoint.
 
-    It is the state after the last finished micro-batch. Only a checkpoint on remote storage needs Spark.
+    It is the state after the last finished micro-batch. Only a checkpoint on remote storage other than S3
+    needs Spark.
     """
 
 

@@ -10,7 +10,7 @@ from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.state.pieces import FOLDER
 from spark_runtime.state.pointer import Kept
-from spark_runtime.state.s3 import S3Storage, is_on_s3, options_of
+from spark_runtime.state.s3 import S3Storage, is_on_s3, options_of, reason
 from spark_runtime.storage.checkpoint_files import HadoopFiles
 from spark_runtime.tables.static import FOLDER as TABLES
 
@@ -42,7 +42,8 @@ def kept_of(
             try:
                 S3Storage(folder, options).try_out()
             except OSError as error:
-                say(f"warning: all state is in Spark's store, because `{folder}` cannot be written: {error}")
+                why = f"`{folder}` cannot be written: {reason(error)}"
+                say(f"warning: all state is in Spark's store, because {why}")
                 return None
         kept = Kept.of_run(
             folder, n_retained, most_bytes=most_bytes, inline_bytes=_INLINE_BYTES_OF_S3, options=options

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from cep.errors import CepError, StateError
 from cep.rule_set import RuleSet
 from cep.rulebook import compile_texts
 from spark_runtime.event_time.reached import Reached
@@ -15,7 +16,7 @@ from spark_runtime.state.contents import StoredGroup, programs_in
 from spark_runtime.state.files import StateFiles
 from spark_runtime.state.pieces import FOLDER
 from spark_runtime.state.pointer import Kept, Pointer, is_pointer
-from spark_runtime.state.s3 import options_of
+from spark_runtime.state.s3 import S3Files, is_on_s3, options_of_environment, reason
 from spark_runtime.state.snapshots import encode_state
 from spark_runtime.state.spark_store import SparkStore
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles, is_remote
@@ -45,9 +46,14 @@ class StoredValue(NamedTuple):
 
 
 def files_of(path: str) -> CheckpointFiles:
-    """Return the files of a checkpoint. Only those on remote storage need Spark, which is started."""
+    """Return the files of a checkpoint, which are only read.
+
+    Those on remote storage other than S3 need Spark, which is started.
+    """
     if not is_remote(path):
         return LocalFiles(path)
+    if is_on_s3(path):
+        return cast("CheckpointFiles", S3Files(path))
     from spark_runtime.sessions.local_session import session
 
     return HadoopFiles(session(is_short=True), path)
@@ -59,8 +65,17 @@ def errors_of_storage(path: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_remote(path):
+        if not is_remote(path) or isinstance(error, CepError):
             raise
+        if is_on_s3(path):
+            if not isinstance(error, OSError):
+                raise
+            raise StateError(
+                "E0705",
+                f"`{path}` cannot be read: {reason(error)}",
+                "let this process find region, endpoint and credentials as the AWS SDK does, such as in "
+                "AWS_REGION, AWS_ENDPOINT_URL and AWS_ACCESS_KEY_ID",
+            ) from error
         from spark_runtime.pipeline.failures import as_cep_error
 
         raise as_cep_error(error) from error
@@ -90,7 +105,7 @@ def stored_values(checkpoint: Checkpoint, rules: RuleSet, batch: int | None = No
 
     Raises StateError: what Spark or we wrote is missing or damaged (E0702).
     """
-    options = options_of(checkpoint.files) if isinstance(checkpoint.files, HadoopFiles) else {}
+    options = options_of_environment() if is_on_s3(checkpoint.path) else {}
     kept = Kept(f"{checkpoint.path}/{FOLDER}", "", 0, options=options)
     tables_of = partial(tables_in, f"{checkpoint.path}/{TABLES}", rules.programs)
     files = StateFiles(kept, rules, checkpoint.n_groups, tables_of)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from cep.errors import StateError
 from cep.write_errors import writing
-from spark_runtime.state.s3 import S3Storage, is_on_s3
+from spark_runtime.state.s3 import S3Storage, is_on_s3, reason
 
 FOLDER = "state"
 
@@ -131,7 +131,7 @@ class Pieces:
         try:
             data = self._storage.read(piece.file, piece.start, piece.length)
         except OSError as error:
-            raise _damaged(place, f"cannot be read: {_reason(error)}") from error
+            raise _damaged(place, f"cannot be read: {reason(error)}") from error
         if len(data) != piece.length or zlib.crc32(data) != piece.checksum:
             raise _damaged(place, "does not contain what was written")
         return data
@@ -180,10 +180,6 @@ def _is_of_batch(name: str) -> bool:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).partition(". Detail: ")[0]
 
 
 def _damaged(place: str, fact: str) -> StateError:

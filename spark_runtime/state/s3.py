@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -37,10 +38,24 @@ def options_of(files: HadoopFiles) -> dict[str, str]:
     What Hadoop's settings do not say, such as credentials of a role, it finds as the AWS SDK does.
     """
     found = {name: files.setting(f"fs.s3a.{of_hadoop}") for name, of_hadoop in _OPTIONS.items()}
-    scheme, mark, place = (files.setting("fs.s3a.endpoint") or "").rpartition("://")
-    if place:
-        found |= {"endpoint_override": place, "scheme": scheme if mark else "https"}
+    found |= _of_endpoint(files.setting("fs.s3a.endpoint"))
     return {name: value for name, value in found.items() if value}
+
+
+def _of_endpoint(address: str | None) -> dict[str, str | None]:
+    scheme, mark, place = (address or "").rpartition("://")
+    return {"endpoint_override": place, "scheme": scheme if mark else "https"} if place else {}
+
+
+def options_of_environment() -> dict[str, str]:
+    """Return what pyarrow does not find as the AWS SDK does."""
+    found = _of_endpoint(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
+    return {name: value for name, value in found.items() if value}
+
+
+def reason(error: OSError) -> str:
+    """Return why a file was not read or written, without what pyarrow says twice."""
+    return (error.strerror or str(error)).partition(". Detail: ")[0]
 
 
 class S3Storage:
@@ -71,10 +86,10 @@ class S3Storage:
                 stream.write(part)
         return 0
 
-    def read(self, file: str, start: int, length: int) -> bytes:
-        """Return a part of a file."""
+    def read(self, file: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return a part of a file, or all of it."""
         with self._files.open_input_file(f"{self._folder}/{file}") as stream:
-            data: bytes = stream.read_at(length, start)
+            data: bytes = stream.read_at(stream.size() if length is None else length, start)
             return data
 
     def names(self, folder: str) -> list[str]:
@@ -101,3 +116,32 @@ class S3Storage:
         self.write(file, [b"?"])
         self.read(file, 0, 1)
         self._files.delete_file(f"{self._folder}/{file}")
+
+
+class S3Files:
+    """The files of a checkpoint on S3, read beside the run that writes them.
+
+    Parameters
+    ----------
+    root
+        The address of the checkpoint.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._storage = S3Storage(root, options_of_environment())
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file, or None if it is missing."""
+        data = self.read_bytes(name)
+        return None if data is None else data.decode(errors="replace")
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return the bytes of a file, or None if it is missing."""
+        try:
+            return self._storage.read(name)
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, or none if it is missing."""
+        return self._storage.names(folder)

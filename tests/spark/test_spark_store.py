@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from spark_runtime.pipeline.stored_state import stored_values
 from spark_runtime.state.spark_store import SparkStore
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.forced_state import force_files, force_nothing
+from tests.servers.s3_server import BUCKET, running_s3
 from tests.spark.test_pipeline import keyed_events, quiet_run, write_json, write_pipeline
 
 _STATE = "spark.sql.streaming.stateStore"
@@ -137,12 +139,39 @@ def test_state_is_shown_and_saved_without_pyspark(spark: SparkSession, tmp_path:
     assert open_runs[0]
 
 
-def without_pyspark(*arguments: str) -> str:
-    """Return what `cep` prints where PySpark is not installed."""
-    code = "import sys; sys.modules['pyspark'] = None; from cep.commands.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def without_pyspark(*arguments: str, variables: Mapping[str, str] | None = None, code: int = 0) -> str:
+    """Return what `cep` prints where PySpark is not installed; `code` is its exit code."""
+    program = "import sys; sys.modules['pyspark'] = None; from cep.commands.cli import main; main()"
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(variables or {})})
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_checkpoint_on_s3_is_read_without_pyspark(spark: SparkSession, tmp_path: Path) -> None:
+    force_files()
+    try:
+        checkpoint = run(tmp_path, FORMAT_2 if pyspark_version() >= (4, 1) else {})
+    finally:
+        force_nothing()
+    with running_s3(tmp_path) as s3:
+        variables = {
+            "AWS_ENDPOINT_URL": s3.address,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "tests",
+            "AWS_SECRET_ACCESS_KEY": "tests",
+        }
+        files = [file for file in checkpoint.rglob("*") if file.is_file()]
+        s3.put({f"there/{file.relative_to(checkpoint)}": file.read_bytes() for file in files})
+        there = f"s3a://{BUCKET}/there"
+        found = without_pyspark("state", "ls", there, variables=variables)
+        assert found == without_pyspark("state", "ls", str(checkpoint))
+        assert " yes" in found, "no state was in files"
+        without_pyspark("savepoint", there, str(tmp_path / "saved"), variables=variables)
+        assert "E0705" in without_pyspark("state", "ls", f"s3a://{BUCKET}/other", code=1, variables=variables)
+        said = without_pyspark("state", "ls", "s3a://nobodys/there", code=1, variables=variables)
+        assert said.startswith("error[E0705]: `s3a://nobodys/there` ")
 
 
 @pytest.mark.usefixtures("_often")
