@@ -208,6 +208,18 @@ def values_never_seen(
     return never_seen(set_parameters(trees, parameters or {})[0], book.streams, profiled)
 
 
+def rule_sources(paths: Iterable[str | Path]) -> tuple[Source, ...]:
+    """Return the texts of all rule files in `paths`, each with its path as its name.
+
+    Raises RuleError with every file that is missing or cannot be read.
+    """
+    problems: list[Diagnostic] = []
+    sources = [_read(file, problems) for file in _rule_files(paths, problems)]
+    if problems:
+        raise RuleError(problems)
+    return tuple(source for source in sources if source is not None)
+
+
 def _load(
     files: Iterable[Path], streams: str | Path | Streams | None, problems: list[Diagnostic]
 ) -> list[Rulebook]:

@@ -20,6 +20,7 @@ _MODULES = {
         "diff",
         "doctor",
         "explain",
+        "fmt",
         "match",
         "package",
         "plot",

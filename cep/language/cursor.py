@@ -65,6 +65,7 @@ class Cursor:
         self.source = source
         self.tokens = tokens(source.text)
         self.at = 0
+        self.keywords: set[int] = set()  # places in the text of words that were read as keywords
         self.nesting = 0
         self.form = ""  # the form of the clause that is being read
         self.syntax = Syntax.CLAUSE
@@ -110,9 +111,14 @@ class Cursor:
         """Take one of `signs` if it is next."""
         return self.take() if self.is_sign(*signs) else None
 
+    def take_word(self) -> Token:
+        """Take the next word as a keyword."""
+        self.keywords.add(self.now.start)
+        return self.take()
+
     def accept_word(self, *words: str) -> Token | None:
         """Take one of the keywords `words` if it is next."""
-        return self.take() if self.now.word in words else None
+        return self.take_word() if self.now.word in words else None
 
     def expect_sign(self, sign: str, instead: str = "") -> Token:
         """Take `sign`, or refuse the next token; `instead` says what is allowed here."""
@@ -433,7 +439,7 @@ class Cursor:
     def duration(self) -> int:
         """Read ``10 MINUTES``, ``1 HOUR 30 MINUTES`` or ``INTERVAL '10' MINUTE``, in microseconds."""
         if self.now.word == "INTERVAL" and self.ahead().kind in (Lexeme.TEXT, Lexeme.NUMBER):
-            self.take()
+            self.take_word()
             if self.now.kind is Lexeme.TEXT:
                 return self.interval_text()
         length_us = self.span()
@@ -514,7 +520,8 @@ class Cursor:
                 "expected a unit of time",
                 help_text,
             )
-        self.take()
+        if self.take().word not in SHORT_UNITS:
+            self.keywords.add(token.start)
         return length
 
     def deeper(self, token: Token) -> None:

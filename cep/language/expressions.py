@@ -135,7 +135,7 @@ class ExpressionReader(Cursor):
 
     def membership(self, operand: ast.Expression, start: int, *, negated: bool) -> ast.Expression:
         """Read what follows BETWEEN, IN, LIKE or RLIKE."""
-        token = self.take()
+        token = self.take_word()
         if token.word == "BETWEEN":
             low = self.arithmetic()
             self.accept_word("AND") or self.unexpected("AND", "write: x BETWEEN 1 AND 9")
@@ -299,18 +299,19 @@ class ExpressionReader(Cursor):
 
     def cast(self) -> ast.Expression:
         """Read ``CAST(x AS type)``."""
-        token = self.take()
+        token = self.take_word()
         self.deeper(self.take())
         operand = self.expression()
         self.accept_word("AS") or self.unexpected("an operator or AS", "write: CAST(x AS DOUBLE)")
         kind = self.name("a type")
         self.expect_sign(")")
         self.nesting -= 1
+        self.keywords.add(kind.span.start)
         return ast.Cast(operand, ast.Name(kind.text.lower(), kind.span), self.span_from(token.start))
 
     def date(self) -> ast.Expression:
         """Read ``DATE 'text'``: its midnight in UTC."""
-        start = self.take().start
+        start = self.take_word().start
         text = text_of(self.take())
         value = parse_timestamp(text.text) if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text.text) else None
         if value is None:
@@ -325,7 +326,7 @@ class ExpressionReader(Cursor):
 
     def timestamp(self) -> ast.Expression:
         """Read ``TIMESTAMP 'text'``."""
-        start = self.take().start
+        start = self.take_word().start
         text = text_of(self.take())
         value = parse_timestamp(text.text)
         if value is None:
@@ -340,7 +341,7 @@ class ExpressionReader(Cursor):
 
     def function(self) -> ast.Expression:
         """Read ``NAME(args)``."""
-        token = self.take()
+        token = self.take_word()
         name = ast.Name(token.word, Span(token.start, token.end))
         self.deeper(self.take())
         args: list[ast.Expression] = []
@@ -356,7 +357,7 @@ class ExpressionReader(Cursor):
                 self.ahead().kind in (Lexeme.WORD, Lexeme.QUOTED, Lexeme.NUMBER, Lexeme.TEXT)
                 or self.ahead().text in ("(", "-")
             ):
-                distinct = self.take()
+                distinct = self.take_word()
             args.append(self.expression())
             while self.accept_sign(","):
                 args.append(self.expression())
@@ -408,7 +409,7 @@ class ExpressionReader(Cursor):
         length_us = count = offset_us = zone = None
         if kind in (ast.OverKind.LAST, ast.OverKind.PREVIOUS) and self.ahead().word in ("EVENT", "EVENTS"):
             count = self.integer("a number of events")
-            self.take()
+            self.take_word()
         elif kind is not ast.OverKind.ALL:
             length_us = self.duration()
         if kind is ast.OverKind.TUMBLING and self.accept_word("OFFSET"):

@@ -113,8 +113,8 @@ _TOKEN = (
 )
 
 
-def tokens(text: str, limit: int = MAX_TOKENS) -> list[Token]:
-    """Return the tokens of `text` without comments, followed by one of kind END.
+def tokens(text: str, limit: int = MAX_TOKENS, *, with_comments: bool = False) -> list[Token]:
+    """Return the tokens of `text`, followed by one of kind END; comments only `with_comments`.
 
     If there are more than `limit` tokens, the END token has the text of the first one that was not read.
     """
@@ -124,7 +124,7 @@ def tokens(text: str, limit: int = MAX_TOKENS) -> list[Token]:
         if n_read == limit:
             return [*found, Token(Lexeme.END, match.group(), match.start(), stop)]
         kind = _PATTERNS[match.lastindex - 1][0]
-        if kind is not Lexeme.COMMENT:
+        if with_comments or kind is not Lexeme.COMMENT:
             piece = match.group()
             found.append(
                 Token(kind, piece, match.start(), stop, piece.upper() if kind is Lexeme.WORD else "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from cep.diagnostics.limits import (
     MAX_BYTES,
@@ -33,20 +33,38 @@ from cep.language.patterns import PatternReader
 
 def parse(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
     """Return the well-formed rules of `source`, and all problems of the others."""
+    rules, problems, _ = parse_with_places(source)
+    return rules, problems
+
+
+class Places(NamedTuple):
+    """Offsets in a text: where rules and clauses begin, and the other keywords."""
+
+    clauses: frozenset[int] = frozenset()
+    keywords: frozenset[int] = frozenset()
+
+
+def parse_with_places(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic], Places]:
+    """Return what `parse` returns, and the places of clauses and keywords."""
     if len(source.text.encode(errors="surrogatepass")) > MAX_BYTES:
-        return (), [too_large(source, MAX_BYTES)]
+        return (), [too_large(source, MAX_BYTES)], Places()
     parser = _Parser(source)
     excess = parser.excess()
     if excess is not None:
-        return (), [excess]
+        return (), [excess], Places()
     rules: list[ast.Rule] = []
     with suppress(TooManyErrorsError):  # the last diagnostic says so
         parser.file(rules)
-    return tuple(rules), list(parser.diagnostics)
+    places = Places(frozenset(parser.clauses), frozenset(parser.keywords))
+    return tuple(rules), list(parser.diagnostics), places
 
 
 class _Parser(PatternReader):
-    """Reads files and rules."""
+    """Reads files and rules; `clauses` are the offsets of the first words of rules and clauses."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.clauses: list[int] = []
 
     def excess(self) -> Diagnostic | None:
         """Return the problem if there are too many tokens, or one of them is too long."""
@@ -164,9 +182,11 @@ class _Parser(PatternReader):
         self.reserved_words.clear()
         self.syntax = Syntax.CLAUSE
         start = self.take()  # RULE or VIEW
+        self.clauses.append(start.start)
         self.form, self.clause_at = FORMS[start.word], self.at
         sound = self.recover(reader.read_name)
         while self.now.kind is not Lexeme.END and not self.begins_rule():
+            self.clauses.append(self.now.start)
             sound = self.recover(reader.read_clause) and sound
         span = self.span_from(start.start)
         return reader.finish(span, sound)

@@ -117,7 +117,7 @@ class PatternReader(ExpressionReader):
         start = self.now
         if start.kind is Lexeme.NUMBER and self.ahead().word in ("EVENT", "EVENTS"):
             count = self.integer("a number of events")
-            self.take()
+            self.take_word()
             span = self.span_from(start.start)
             if sign is not None and sign.text == "<":
                 self.fail(
@@ -155,7 +155,7 @@ class PatternReader(ExpressionReader):
         elif self.is_sign("$"):
             self.later("the anchor `$`", span, "leave it out: every event can end a match")
         elif token.word == "PERMUTE" and self.ahead().text == "(":
-            body = self.permutation(self.take())
+            body = self.permutation(self.take_word())
         else:
             if self.starts_clause() and self.begins_clause():
                 self.unexpected("a variable, `(` or `!`")
@@ -282,8 +282,8 @@ class PatternReader(ExpressionReader):
         """Read ``DISTINCT BY column``, if it is next."""
         if self.now.word != "DISTINCT" or self.ahead().word != "BY":
             return None
-        self.take()
-        self.take()
+        self.take_word()
+        self.take_word()
         return self.name("the name of a column")
 
     def until(self) -> ast.Expression:

@@ -24,7 +24,7 @@ from cep.settings.schema_file import load_streams, parse_streams
 from tests.deep import n_cases
 from tests.golden.errors_cases import FOLDER
 
-_GATE = settings(
+GATE = settings(
     max_examples=n_cases(200),
     deadline=None,
     derandomize=True,
@@ -241,7 +241,7 @@ _definitions = st.builds(
     ast.Definition, _names, _expressions, st.none() | _names, _keys_of_variables
 ) | st.builds(ast.Definition, _names, st.none(), _names, _keys_of_variables)
 _subsets = st.builds(ast.Subset, _names, st.lists(_names, min_size=1, max_size=2).map(tuple))
-_rules = st.builds(
+rule_trees = st.builds(
     ast.Rule,
     _names,
     st.none() | _texts,
@@ -284,7 +284,7 @@ _rules = st.builds(
 _key_columns = st.builds(lambda name: ast.KeyPart((ast.Column(None, name, _AT),), _AT), _names)
 _table_columns = st.builds(ast.Column, st.none() | _names, _names, st.just(_AT))
 _pairs = st.builds(ast.JoinPair, _table_columns, st.none() | _table_columns, st.just(_AT))
-_views = st.builds(
+view_trees = st.builds(
     lambda name, title, tags, table, key, measures, joins, where: ast.Rule(
         *(name, title, None, tags, (table,), key, ast.Step(ast.Name("", _AT), _AT)),
         *(None, (), measures, None, None, _SOURCE, _AT),
@@ -312,8 +312,8 @@ _views = st.builds(
 )
 
 
-@_GATE
-@given(st.lists(_rules | _views, min_size=1, max_size=2))
+@GATE
+@given(st.lists(rule_trees | view_trees, min_size=1, max_size=2))
 def test_the_printed_text_of_a_rule_gives_the_same_tree(rules: list[ast.Rule]) -> None:
     text = print_rules(rules)
     found, problems = parse(Source("printed.cep", text))
@@ -334,8 +334,8 @@ def _named(node: Any, found: list[ast.Parameter]) -> Any:
     return replace(node, **{one.name: _named(getattr(node, one.name), found) for one in fields(node)})
 
 
-@_GATE
-@given(_rules | _views)
+@GATE
+@given(rule_trees | view_trees)
 def test_a_rule_with_a_parameter_for_each_constant_is_the_rule_with_the_constants(rule: ast.Rule) -> None:
     found: list[ast.Parameter] = []
     plain = replace(rule, parameters=())
@@ -359,7 +359,7 @@ def _damaged(draw: st.DrawFn) -> str:
     return text
 
 
-@_GATE
+@GATE
 @given(_damaged() | st.text())
 def test_any_text_is_read_or_refused_with_places_inside_it(text: str) -> None:
     rules, problems = parse(Source("test.cep", text))
@@ -368,7 +368,7 @@ def test_any_text_is_read_or_refused_with_places_inside_it(text: str) -> None:
     _check_places(text, [*problems, *more])
 
 
-@_GATE
+@GATE
 @given(_damaged() | st.text())
 def test_any_streams_file_is_read_or_refused_with_places_inside_it(text: str) -> None:
     streams, problems = parse_streams(Source("streams.yaml", text))

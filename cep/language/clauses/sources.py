@@ -22,8 +22,8 @@ def read_sources(cursor: Cursor) -> tuple[tuple[ast.Name, ...], tuple[int, ...]]
     marked: list[int] = []
     while True:
         if cursor.now.word == "MATCHES" and cursor.ahead().word == "OF":
-            cursor.take()
-            cursor.take()
+            cursor.take_word()
+            cursor.take_word()
             marked.append(len(names))
             names.append(cursor.name("the name of a rule"))
         else:

@@ -109,15 +109,15 @@ class WindowClauses:
         elif kind is ast.WindowKind.TUMBLING and parser.now.word in STEP_WORDS:
             self._refuse_step(word, length_us)
         if kind is ast.WindowKind.SESSION and parser.now.word == "MAX" and parser.ahead().word != "RUNS":
-            parser.take()
+            parser.take_word()
             most_us = parser.duration()
         if kind is not ast.WindowKind.SESSION and parser.accept_word("OFFSET"):
             offset_us = parser.duration()
         if kind is ast.WindowKind.TUMBLING and parser.accept_word("ZONE"):
             zone = _zone(parser)
         if parser.now.word == "FOR" and parser.ahead().word == "EACH":
-            parser.take()
-            parser.take()
+            parser.take_word()
+            parser.take_word()
             table = parser.name("the name of a table")
         self.windowing = ast.Windowing(
             kind=kind,

@@ -1,0 +1,80 @@
+"""`cep fmt` changes files that are not in the usual layout, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cep.commands.cli import main
+
+LAID_OUT = "RULE r\nFROM s\nPARTITION BY k\nPATTERN a -> b\n"
+OTHER = "rule r from s\n  partition by k pattern a->b"
+
+
+def fmt(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["fmt", *map(str, arguments)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "same.cep").write_text(LAID_OUT)
+    (tmp_path / "other.cep").write_text(OTHER)
+    return tmp_path
+
+
+def test_files_are_written_once(folder: Path) -> None:
+    (folder / "other.cep").chmod(0o640)
+    before = (folder / "same.cep").stat().st_mtime_ns
+    result = fmt(folder)
+    assert result.exit_code == 0
+    assert result.output == f"changed {folder / 'other.cep'}\nchanged 1 of 2 files\n"
+    assert (folder / "other.cep").read_text() == LAID_OUT
+    assert (folder / "other.cep").stat().st_mode & 0o777 == 0o640
+    assert (folder / "same.cep").stat().st_mtime_ns == before
+    assert sorted(path.name for path in folder.iterdir()) == ["other.cep", "same.cep"]
+    assert fmt(folder).output == "changed 0 of 2 files\n"
+
+
+def test_check_names_files_and_writes_none(folder: Path) -> None:
+    result = fmt(folder, "--check", "--quiet")
+    assert (result.exit_code, result.output) == (1, f"would change {folder / 'other.cep'}\n")
+    assert (folder / "other.cep").read_text() == OTHER
+    assert fmt(folder / "same.cep", "--check").exit_code == 0
+
+
+def test_diff_shows_the_change_and_writes_none(folder: Path) -> None:
+    result = fmt(folder, "--diff", "--quiet")
+    assert result.exit_code == 0
+    assert result.output.splitlines()[2:] == [
+        "@@ -1,2 +1,4 @@",
+        "-rule r from s",
+        "-  partition by k pattern a->b",
+        *(f"+{line}" for line in LAID_OUT.splitlines()),
+    ]
+    assert (folder / "other.cep").read_text() == OTHER
+    assert fmt(folder, "--diff", "--check").exit_code == 1
+
+
+def test_a_file_with_a_problem_stays_and_the_others_are_written(folder: Path) -> None:
+    (folder / "bad.cep").write_text("RULE r FROM")
+    result = fmt(folder)
+    assert result.exit_code == 1
+    assert "bad.cep:1" in result.output
+    assert (folder / "bad.cep").read_text() == "RULE r FROM"
+    assert (folder / "other.cep").read_text() == LAID_OUT
+
+
+def test_line_ends_and_links_stay(folder: Path) -> None:
+    (folder / "other.cep").write_bytes(OTHER.replace("\n", "\r\n").encode())
+    (folder / "link.cep").symlink_to("other.cep")
+    assert fmt(folder / "link.cep").exit_code == 0
+    assert (folder / "link.cep").is_symlink()
+    assert (folder / "other.cep").read_bytes() == LAID_OUT.replace("\n", "\r\n").encode()
+    assert fmt(folder).output == "changed 0 of 3 files\n"
+
+
+def test_a_file_that_is_missing_is_reported(folder: Path) -> None:
+    result = fmt(folder / "gone.cep")
+    assert (result.exit_code, "E0611" in result.output) == (1, True)
