@@ -15,6 +15,7 @@ from cep.commands.group import ErrorReportingGroup
 _MODULES = {
     name: f"cep.commands.{name}"
     for name in (
+        "approve",
         "check",
         "completion",
         "diff",
@@ -31,6 +32,7 @@ _MODULES = {
         "test",
     )
 } | {
+    "history": "cep.commands.approve",
     "restore": "cep.commands.savepoint",
     "spool": "cep.commands.spool.verbs",
     "state": "cep.commands.state",

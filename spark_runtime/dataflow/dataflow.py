@@ -28,6 +28,7 @@ from spark_runtime.dataflow.schema import of_schema, quoted, spark_schema, spark
 from spark_runtime.operator.findings import COLUMNS, Unpacker, match_column
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
+from spark_runtime.state.changing import ChangedRules
 from spark_runtime.state.pointer import Kept
 from spark_runtime.state.restored import Restored
 from spark_runtime.tables.content import Content
@@ -72,6 +73,8 @@ class Dataflow:
         Where large state of a stream is kept; None: in Spark's state store.
     restored
         The state with which the first micro-batch of a restored checkpoint begins.
+    change
+        The rules whose state is taken over in one of the micro-batches.
     """
 
     rules: RuleSet
@@ -83,6 +86,7 @@ class Dataflow:
     tables: Mapping[str, Content] = field(default_factory=dict)
     kept: Kept | None = None
     restored: Restored | None = None
+    change: ChangedRules | None = None
 
     @cached_property
     def labels(self) -> tuple[int, ...]:
@@ -101,6 +105,7 @@ class Dataflow:
             first_group=self.labels[0],
             kept=self.kept,
             restored=self.restored,
+            change=self.change,
         )
 
     @property

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,11 +26,12 @@ from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call, Moment, Results
 from spark_runtime.operator.owner import owners_of
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
+from spark_runtime.state.changing import ChangedRules
 from spark_runtime.state.files import StateFiles, Stored, remove_left
-from spark_runtime.state.pointer import Kept, Task, is_pointer
+from spark_runtime.state.pointer import Kept, Pointer, Task, is_pointer
 from spark_runtime.state.restored import Restored
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state, joined_state
-from spark_runtime.tables.content import Content, tables_of, told_to_task
+from spark_runtime.tables.content import Content, tables_in, tables_of, told_to_task
 from spark_runtime.wire.loaded import freeze_loaded
 from spark_runtime.wire.output import KIND, LATE, MATCHES_COLUMN, OUTPUT_SCHEMA, TEXT, carried_schema
 from spark_runtime.wire.packer import Packer
@@ -43,7 +45,7 @@ from spark_runtime.wire.parcels import (
     table_of_bytes,
     which,
 )
-from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, time_of_task
+from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, batch_of_task, time_of_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +73,8 @@ class KeyGroups:
         Where large state is kept; None: in Spark's state store, as all state of a batch is in memory.
     restored
         The state with which the first micro-batch of a restored checkpoint begins.
+    change
+        The rules whose state is taken over in one of the micro-batches.
     """
 
     rules: RuleSet
@@ -81,6 +85,7 @@ class KeyGroups:
     first_group: int = 0
     kept: Kept | None = None
     restored: Restored | None = None
+    change: ChangedRules | None = None
 
     def __call__(
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
@@ -103,6 +108,8 @@ class KeyGroups:
             now_us=time.time_ns() // 1000,
         )
         value: bytes | None = state.get[0] if state.exists else None
+        if self._takes_over and not state.hasTimedOut:  # later in the micro-batch, the state is taken over
+            value = self._taken_over(value)
         if value is not None and is_pointer(value):
             operator = replace(self, kept=self._kept_in_task())
             results, value = owners_of(operator).call(value, Task.running(group), moment, list(parcels))
@@ -165,6 +172,22 @@ class KeyGroups:
             call.advance(None, cap_us, moment.clock_us)
             before.append(call.results())
         return joined_state([chain.matchers for chain in chains], self.n_groups)
+
+    @property
+    def _takes_over(self) -> bool:
+        """Return whether state of other rules is taken over in the micro-batch of the running task."""
+        context = TaskContext.get()
+        return self.change is not None and context is not None and batch_of_task(context) == self.change.batch
+
+    def _taken_over(self, value: bytes | None) -> bytes:
+        """Return the state of a key group, which may be in files, as that of the rules."""
+        assert self.change is not None
+        before = self.change.before
+        if value is not None and is_pointer(value):
+            kept = self._kept_in_task()
+            files = StateFiles(kept, before, self.n_groups, partial(tables_in, kept.tables, before.programs))
+            value = encode_state(files.read(Pointer.decode(value)).matchers, self.n_groups)
+        return self.change.state(value, self.rules, self.n_groups)
 
     def _kept_in_task(self) -> Kept:
         if self.kept is None:

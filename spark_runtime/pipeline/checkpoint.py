@@ -1,6 +1,7 @@
 """The checkpoint directory of a pipeline: Spark's own part, and everything that Spark does not know.
 
     <checkpoint>/rules.json          the rules: texts, streams, meaning of their stored state (`stored_rules`)
+    <checkpoint>/rules/<number>.json the rules from one change to the next (`generations`)
     <checkpoint>/pipeline.json       written at the first start: key groups, sources
     <checkpoint>/plan/<number>.json  what a micro-batch reads (`wire.plan`)
     <checkpoint>/done.json           progress after the last micro-batches
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +33,14 @@ from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.partitions import Partition
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.waiting import Waiting
+from spark_runtime.pipeline.generations import FOLDER as GENERATIONS
+from spark_runtime.pipeline.generations import (
+    Generation,
+    Standing,
+    all_generations,
+    standing,
+    withdraw,
+)
 from spark_runtime.pipeline.portable import with_paths
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
@@ -104,6 +113,10 @@ class Checkpoint:
         """Return the path of the list of files that were read from a folder."""
         return f"{self.path}/files/{quote(stream, safe='')}.log"
 
+    def log_of(self, stream: str) -> str:
+        """Return the same; an empty text if the checkpoint is not on a disk."""
+        return "" if is_remote(self.path) else self.file_log(stream)
+
 
 def open_checkpoint(
     files: CheckpointFiles,
@@ -113,8 +126,11 @@ def open_checkpoint(
     n_groups: int,
     *,
     accepts_source_change: bool = False,
+    accepts_other_rules: bool = False,
 ) -> Checkpoint:
     """Return the checkpoint at `path`, creating it if missing. `sources` contains the source of each stream.
+
+    With `accepts_other_rules` its rules remain as they are, and `rules_after` returns them.
 
     Raises StateError: it belongs to other rules, other sources or another version.
     """
@@ -136,28 +152,68 @@ def open_checkpoint(
             if files.names("query/offsets"):
                 # A sink may contain the first micro-batch, and would mistake another one for it.
                 found = None
-            for part in ("query", "files", "plan", NOTES):
+            for part in ("query", "files", "plan", GENERATIONS, NOTES):
                 files.remove(part)
         run = new_name() if found is None else found["run"]
         found = {"format": _FORMAT, "sources": given, "run": run, "key_groups": n_groups}
         files.write(RULES, rules.to_json())
         files.write(PIPELINE, json.dumps(found))
         return _checkpoint(path, found, files)
-    if before.fingerprints != rules.fingerprints:
+    checkpoint = _checkpoint(path, found, files)
+    before = _latest_rules(checkpoint, before, rules)
+    rules = replace(rules, has_corrections=rules.has_corrections or before.has_corrections)
+    is_other = before.fingerprints != rules.fingerprints
+    if is_other and not accepts_other_rules:
         raise StateError(
             "E0701",
             f"the checkpoint `{path}` was written by other rules: "
             f"{differences(before.programs, rules.programs)}",
-            "restore a savepoint with the changed rules (cep savepoint, cep restore --pipeline), or give "
-            f"them an empty checkpoint directory; the former rules are in {RULES} there",
+            "without `reload: never` in the pipeline file the rules may change; or give them an empty "
+            f"checkpoint directory; the former rules are in {RULES} there",
         )
     if found["sources"] != given:
         if not accepts_source_change:
             raise _other_source(path, found["sources"], sources)
         files.write(PIPELINE, json.dumps({**found, "sources": given}))
-    if before != rules:  # in ways that do not affect stored state
+    if before != rules and not is_other:  # in ways that do not affect stored state
         files.write(RULES, rules.to_json())
-    return _checkpoint(path, found, files)
+    return checkpoint
+
+
+def _latest_rules(checkpoint: Checkpoint, before: StoredRules, rules: StoredRules) -> StoredRules:
+    """Return the rules that compute the next micro-batch.
+
+    If a run was killed before it planned a micro-batch under changed rules, and the rules are now others
+    again, that change has not happened.
+    """
+    found = standing(checkpoint.files, _last_done(checkpoint), before)
+    latest = found.latest
+    if (
+        found.is_pending
+        and latest.rules.fingerprints != rules.fingerprints
+        and planned(checkpoint, latest.batch) is None
+    ):
+        found = withdraw(checkpoint.files, found)
+    return found.latest.rules
+
+
+def rules_after(checkpoint: Checkpoint, batch: int) -> Standing:
+    """Return the generations of rules that matter after a micro-batch."""
+    rules = _rules_before(checkpoint.files, checkpoint.path, has_begun=True)
+    assert rules is not None  # otherwise an error was raised
+    return standing(checkpoint.files, batch, rules)
+
+
+def recorded_rules(files: CheckpointFiles, path: str) -> Sequence[Generation]:
+    """Return the generations of rules of a checkpoint, the oldest first.
+
+    Raises StateError: it is no checkpoint (E0705), or damaged (E0702).
+    """
+    found = all_generations(files)
+    if not found:
+        checkpoint, _ = read_checkpoint(files, path)
+        found = [rules_after(checkpoint, 0).latest]
+    return found
 
 
 def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, StoredRules]:
@@ -174,7 +230,8 @@ def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, Stor
             f"`{path}` is not the checkpoint of a pipeline that has finished a micro-batch",
             "give the folder that `checkpoint` in the pipeline file names",
         )
-    return _checkpoint(path, _known(text, path), files), rules
+    checkpoint = _checkpoint(path, _known(text, path), files)
+    return checkpoint, standing(files, last_committed(checkpoint), rules).stored.rules
 
 
 def _checkpoint(path: str, found: Mapping[str, Any], files: CheckpointFiles) -> Checkpoint:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from cep.errors import Diagnostic, InputError, Source
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
@@ -26,6 +27,15 @@ from spark_runtime.tables.static import StaticFile
 from spark_runtime.wire.output import DEAD, MATCH, late_kind
 
 AVAILABLE_NOW = "available_now"
+
+
+class Reload(StrEnum):
+    """When a stream takes rules that have changed."""
+
+    AFTER_APPROVAL = "after approval"
+    ON_CHANGE = "on change"
+    NEVER = "never"
+
 
 WithOutputs = tuple[SinkSpec, Sequence[Output]]
 
@@ -58,6 +68,13 @@ class Pipeline:
     stuck_after_s: float = 0.0
     keeps_files: bool = True  # of large state, where the checkpoint is on a disk
     state_memory_mb: int | None = None  # of warm state on a machine; None: a quarter of its memory
+    reload: Reload = Reload.AFTER_APPROVAL
+    rule_paths: tuple[str, ...] = ()  # files, folders and patterns from which the rules come
+
+    def with_rules(self, rules: RuleSet, texts: tuple[Source, ...]) -> Pipeline:
+        """Return the pipeline with other rules over the same streams and tables."""
+        tables = tuple(replace(file, table=rules.tables[file.table.name]) for file in self.tables)
+        return replace(self, rules=rules, texts=texts, warnings=(), tables=tables)
 
     @property
     def is_live(self) -> bool:

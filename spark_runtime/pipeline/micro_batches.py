@@ -28,7 +28,7 @@ from spark_runtime.event_time.watermarks import Follows, WaitingLimit, Watermark
 from spark_runtime.pipeline.checkpoint import Checkpoint, write_done
 from spark_runtime.pipeline.completion import done_after
 from spark_runtime.pipeline.inputs import Inputs
-from spark_runtime.pipeline.next_plan import NextPlan
+from spark_runtime.pipeline.next_plan import NextPlan, Turn
 from spark_runtime.pipeline.plans import Plans
 from spark_runtime.sources.protocol import Source
 from spark_runtime.state.restored import FOLDER as RESTORED
@@ -68,6 +68,8 @@ class MicroBatches:
     ends_waits
         Whether the pipeline has `end_waits_after`, so that waits are recorded. Only a continuous stream has
         the time in its `rule`.
+    turn
+        Which of them the rules of the run compute.
     """
 
     checkpoint: Checkpoint
@@ -82,6 +84,7 @@ class MicroBatches:
     clock: Callable[[], float] = time.time
     limit: WaitingLimit = field(default_factory=WaitingLimit)
     ends_waits: bool = False
+    turn: Turn = field(default_factory=Turn)
     tables: StaticTables = field(default_factory=lambda: StaticTables({}))
     stopped: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)
@@ -110,6 +113,7 @@ class MicroBatches:
             interval_s=self.interval_s,
             finishes=self.finishes,
             is_restored=self.checkpoint.origin is not None,
+            turn=self.turn,
         )
         self._begun: float | None = None  # when the running micro-batch started
         self._unread: Mapping[str, Unread] = {}  # after the last complete micro-batch

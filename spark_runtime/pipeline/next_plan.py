@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.reached import latest_time
@@ -18,8 +18,27 @@ from spark_runtime.wire.plan import Plan
 
 MIN_POLL_SECONDS = 0.01
 
+LEAVING_SECONDS = 0.25
+"""How soon a run that waits notices that other rules are to follow."""
+
 _LOOKS_SHARE = 5
 """The pause between two checks of the sources is this many times as long as a check."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Which micro-batches of a stream the rules of a run compute; by default all that come.
+
+    Parameters
+    ----------
+    takes_over
+        The micro-batch in which they take over the state of other rules; None: they need not.
+    leaves
+        Is set when other rules are to follow.
+    """
+
+    takes_over: int | None = None
+    leaves: threading.Event = field(default_factory=threading.Event)
 
 
 class NextPlan:
@@ -33,6 +52,8 @@ class NextPlan:
         See `MicroBatches`.
     is_restored
         Whether the checkpoint was restored from a savepoint.
+    turn
+        Which micro-batches the rules of the run compute.
     """
 
     def __init__(
@@ -45,6 +66,7 @@ class NextPlan:
         interval_s: float | None,
         finishes: bool,
         is_restored: bool = False,
+        turn: Turn,
     ) -> None:
         self._inputs = inputs
         self._watermark = watermark
@@ -53,6 +75,8 @@ class NextPlan:
         self._interval_s = interval_s
         self._finishes = finishes
         self._is_restored = is_restored
+        self._turn = turn
+        self._has_asked = False
         self._by_spark = bool(inputs.kinds.by_spark)
 
     def wait(self, done: Done, last_begun: float, stopped: threading.Event) -> Plan | None:
@@ -65,19 +89,40 @@ class NextPlan:
         stopped
             Is set when no further micro-batch is to start.
         """
-        if self._is_restored and done.batch < 0:
-            return None if stopped.is_set() else _of_restored(done)
-        if self._interval_s is None:
+        if (self._is_restored and done.batch < 0) or done.batch + 1 == self._turn.takes_over:
+            return None if stopped.is_set() else _asking(done)
+        if self._interval_s is None and not self._turn.leaves.is_set():
             return None if stopped.is_set() else self._now(done)
-        _sleep(stopped, last_begun + self._interval_s - time.monotonic())
+        if self._interval_s is not None:
+            self._sleep(stopped, last_begun + self._interval_s - time.monotonic())
         while not stopped.is_set():
+            if self._turn.leaves.is_set():
+                return self._last(done)
             looked = time.monotonic()
             offsets = self._offsets(done)
             is_something = offsets or self._must_tell(done) or self._by_spark
             if is_something or self._by_clock(done, offsets) is not None:
                 return self._new(done, offsets)
-            _sleep(stopped, max(MIN_POLL_SECONDS, _LOOKS_SHARE * (time.monotonic() - looked)))
+            self._sleep(stopped, max(MIN_POLL_SECONDS, _LOOKS_SHARE * (time.monotonic() - looked)))
         return None
+
+    def _last(self, done: Done) -> Plan | None:
+        """Return the last plan of rules that others are to follow, or None after it.
+
+        Each key group reports what is due up to the watermark: other rules may not know of it.
+        """
+        if self._has_asked or done.batch < 0:
+            return None
+        self._has_asked = True
+        return _asking(done)
+
+    def _sleep(self, stopped: threading.Event, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._turn.leaves.is_set() and not stopped.is_set():
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            stopped.wait(min(left, LEAVING_SECONDS))
 
     def _now(self, done: Done) -> Plan | None:
         """Return the next plan of a run over the present input; None at its end."""
@@ -135,8 +180,8 @@ class NextPlan:
         return self._watermark.by_clock(done, lambda: self._inputs.remaining(done))
 
 
-def _of_restored(done: Done) -> Plan:
-    """Return the plan of the micro-batch that gives each key group its restored state.
+def _asking(done: Done) -> Plan:
+    """Return the plan of a micro-batch that calls each key group, such as with its restored state.
 
     It reads nothing, and Spark gets the watermark that was reached.
     """
@@ -144,8 +189,3 @@ def _of_restored(done: Done) -> Plan:
     if waits is not None and waits.events_us is not None and done.is_ahead_by_clock and not done.ended:
         return Plan((), {}, done.reached, cap_us=waits.events_us, clock_us=reached_us, asks=True)
     return Plan((), {}, done.reached, cap_us=reached_us, asks=True)
-
-
-def _sleep(stopped: threading.Event, seconds: float) -> None:
-    if seconds > 0:
-        stopped.wait(seconds)

@@ -96,6 +96,7 @@ def run_pipeline(
             run.shared.remove()
     summary = run.totals.summary(time.monotonic() - run.started, was_stopped=run.was_stopped)
     summary.time = None if run.batches is None else run.batches.status()
+    pipeline = run.pipeline  # its rules may have changed
     summary.read_columns = pipeline.rules.read_columns
     summary.sources = () if run.batches is None else run.batches.of_sources()
     for line in _shown(pipeline, summary, is_quiet=quiet):

@@ -30,7 +30,7 @@ from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
 from spark_runtime.pipeline.address import Address, read_address
-from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
+from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline, Reload
 from spark_runtime.pipeline.other_files import require_pipeline
 from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, static_entries, static_file
 from spark_runtime.pipeline.trust import WHOLE, Trust, check_spark_settings
@@ -124,6 +124,7 @@ class PipelineSettings:
         name="stuck_after",
         needs=("metrics", "nobody asks", "add: metrics: 9464"),
     )
+    reload: Reload = declared.choice({item.value: item for item in Reload})
     spark: tuple[tuple[str, str], ...] = declared.own(_texts, ())
 
 
@@ -270,6 +271,8 @@ class _Reader:
             sink_formats=tuple(_peeked(node, "format") for node in _listed(found["sinks"])),
             metrics=given.metrics,
             stuck_after_s=given.stuck_after_s,
+            reload=given.reload,
+            rule_paths=self._watched(found),
         )
         others = (found[name] for name, sink in (("late", late), ("dead_letter", dead)) if sink)
         nodes = [*_listed(found["sinks"]), *others]
@@ -475,6 +478,14 @@ class _Reader:
         is_changed = given.only or given.parameters
         texts = texts_of(compiled) if is_changed else rulebook.sources
         return compiled.rule_set, texts, compiled.warnings
+
+    def _watched(self, found: dict[str, yaml.Node]) -> tuple[str, ...]:
+        """Return the files, folders and patterns from which the rules come."""
+        texts = [text for text, _ in self.document.texts(found["rules"], "`rules`") or ()]
+        streams = found.get("streams")
+        if isinstance(streams, yaml.ScalarNode):
+            texts.append(str(streams.value))
+        return (str(self.file), *(str(self.folder / text) for text in texts))
 
     def _rule_paths(self, node: yaml.Node) -> list[Path] | None:
         texts = self.document.texts(node, "`rules`")

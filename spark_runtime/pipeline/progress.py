@@ -94,12 +94,19 @@ class Totals:
     batch_seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.counts = Counts(
-            matches=dict.fromkeys(self.rules, 0),
-            timeouts=dict.fromkeys(self.rules, 0),
-            suppressed=dict.fromkeys(self.rules, 0),
-            dropped_runs=dict.fromkeys(self.rules, 0),
-        )
+        self.counts = Counts()
+        self.add_rules(self.rules)
+
+    def add_rules(self, rules: Iterable[str]) -> None:
+        """Let the counts have these rules, too, also those that count nothing."""
+        for rule in rules:
+            for counts in (
+                self.counts.matches,
+                self.counts.timeouts,
+                self.counts.suppressed,
+                self.counts.dropped_runs,
+            ):
+                counts.setdefault(rule, 0)
 
     def add(self, batch: int, counts: Iterable[Counts]) -> Counts:
         """Add what the operator counted in one batch, and return it."""

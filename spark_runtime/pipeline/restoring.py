@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cep.engine.event_time.watermark import START_OF_TIME_US
-from cep.errors import StateError
-from cep.program.changes import Changes, Verdict, changes_of
+from cep.program.changes import Changes, changes_of
 from cep.rule_set import RuleSet
 from spark_runtime.pipeline.checkpoint import DONE, PIPELINE, Origin, SourceIdentity, new_name, pipeline_json
 from spark_runtime.pipeline.checkpoint import RULES as RULES_OF_CHECKPOINT
+from spark_runtime.pipeline.generations import require_continues
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.savepoint import RULES, SOURCES, Manifest, Savepoint, new_folder, opened
 from spark_runtime.pipeline.stored_rules import StoredRules
@@ -62,7 +62,7 @@ def restore(
     before = savepoint.rule_set()
     now = before if pipeline is None else pipeline.rules
     changes = changes_of(before.programs, now.programs)
-    _require_same_inputs(changes)
+    require_continues(changes)
     with new_folder(path) as place:
         groups = _restore_groups(savepoint, before, now, place / FOLDER, n_groups)
         texts = savepoint.data(RULES)
@@ -100,19 +100,6 @@ def _progress(manifest: Manifest) -> list[Any]:
         [{}, {}, given_up, n_next],
         *waits,
     ]
-
-
-def _require_same_inputs(changes: Changes) -> None:
-    """Raise StateError unless the rules read what they read before: nobody knows the position of others."""
-    for changed in changes.inputs:
-        help_text = "remove the rules that read it, and run them in a pipeline of their own"
-        if changed.verdict is Verdict.GONE:
-            help_text = "keep a rule that reads it, or start with an empty checkpoint directory"
-        raise StateError(
-            "E0701",
-            f"the stored state cannot continue with these rules: input `{changed.name}` is {changed.verdict}",
-            help_text,
-        )
 
 
 def _states(savepoint: Savepoint, before: RuleSet, now: RuleSet) -> Iterator[tuple[int, bytes]]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from types import FrameType
 
 from pyspark.sql import DataFrame, SparkSession
@@ -43,9 +43,11 @@ from spark_runtime.pipeline.delivering import (
 )
 from spark_runtime.pipeline.history import History
 from spark_runtime.pipeline.kept import kept_of
-from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.made import Pipeline, Reload
 from spark_runtime.pipeline.micro_batches import MicroBatches
+from spark_runtime.pipeline.next_plan import Turn
 from spark_runtime.pipeline.progress import Totals
+from spark_runtime.pipeline.reloading import Reloading, RuleTurn
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.sessions.local_session import is_local
 from spark_runtime.sessions.run_folder import places
@@ -188,8 +190,7 @@ class PipelineRun:
         ours: dict[str, Source] = {}
         of_spark: list[SparkSource] = []
         for entry in sorted(self.pipeline.sources, key=lambda entry: entry.stream):
-            has_log = checkpoint is not None and not is_remote(checkpoint.path)
-            log = checkpoint.file_log(entry.stream) if checkpoint is not None and has_log else ""
+            log = "" if checkpoint is None else checkpoint.log_of(entry.stream)
             source = self.pipeline.opened_source(entry, log, has_begun=has_begun)
             if isinstance(source, Source):
                 ours[entry.stream] = source
@@ -273,7 +274,8 @@ class StreamRun(PipelineRun):
     accepts_source_change: bool = False
     accepts_older_checkpoint: bool = False
     told_absent: set[str] = field(default_factory=set)  # streams whose first events have arrived
-    has_ended: bool = False  # whether all micro-batches of the run are done
+    has_ended: bool = False  # whether all micro-batches of the query are done
+    reloading: Reloading | None = None
 
     def run(self) -> Counts:
         """Run to the end of the input or until Ctrl-C; return the summary."""
@@ -289,6 +291,7 @@ class StreamRun(PipelineRun):
             identities,
             self._n_partitions(),
             accepts_source_change=self.accepts_source_change,
+            accepts_other_rules=self.pipeline.reload is not Reload.NEVER,
         )
         check_query_log(checkpoint)
         self.notes = Notes(files)
@@ -303,10 +306,10 @@ class StreamRun(PipelineRun):
         manager = files.checkpoint_manager()
         if manager is not None and _MANAGER not in dict(self.pipeline.spark):
             self.spark.conf.set(_MANAGER, manager)
-        folder = "" if is_remote(checkpoint.path) else checkpoint.path
-        pieces = Pieces(f"{checkpoint.path}/{STATE_FOLDER}")
-        tables = StaticTables(self._static_files, files, folder, written=pieces.batches)
-        tables.load()
+        only_spark = partial(self._only_spark, checkpoint)
+        reloading = self.reloading = Reloading(checkpoint, self.pipeline, self._say, only_spark)
+        self.pipeline = reloading.turn.pipeline
+        tables = self._tables(checkpoint, files)
         self._check_sinks()
         done = last_done(checkpoint, is_live=self.pipeline.is_live)
         history = History(checkpoint, self.sinks, done.batch)
@@ -314,6 +317,59 @@ class StreamRun(PipelineRun):
             checkpoint = history.accepted(self._say)
         else:
             history.require()
+        if done.ended:
+            self._say(
+                "warning: the input of this checkpoint was declared complete (at_end: finish); "
+                "events that come now are late. For a new run, use an empty checkpoint directory."
+            )
+        # The event that made others late may come from an earlier run: the summary names it nevertheless.
+        self.totals.counts.add(Counts(latest=done.reached.latest))
+        with self._display():
+            self._run_turn(checkpoint, tables, reloading.turn)
+            while not self.was_stopped and (turn := reloading.following()) is not None:
+                turn = self._taken(turn)
+                self._run_turn(checkpoint, self._tables(checkpoint, files), turn)
+        if self.batches is not None and not self.was_stopped:
+            self.batches.require_progress()
+        return self.totals.counts
+
+    def _tables(self, checkpoint: Checkpoint, files: CheckpointFiles) -> StaticTables:
+        folder = "" if is_remote(checkpoint.path) else checkpoint.path
+        pieces = Pieces(f"{checkpoint.path}/{STATE_FOLDER}")
+        tables = StaticTables(self._static_files, files, folder, written=pieces.batches)
+        tables.load()
+        return tables
+
+    def _taken(self, turn: RuleTurn) -> RuleTurn:
+        """Return the rules that run next: those of `turn`, or those before if a sink cannot take them."""
+        assert self.reloading is not None
+        self.close()
+        before = self.pipeline
+        try:
+            self._use(turn.pipeline)
+            self._check_sinks()
+            self.reloading.take(turn)
+        except CepError as error:
+            turn = self.reloading.refuse(error)
+            self._use(before)
+        self.totals.add_rules(rule.name for rule in self.rules.rules)
+        return turn
+
+    def _use(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        vars(self).pop("sinks", None)  # they depend on the columns of matches
+
+    def _only_spark(self, checkpoint: Checkpoint) -> list[str]:
+        """Return the streams whose sources only Spark can read."""
+        return [
+            entry.stream
+            for entry in self.pipeline.sources
+            if not isinstance(self.pipeline.opened_source(entry, checkpoint.log_of(entry.stream)), Source)
+        ]
+
+    def _run_turn(self, checkpoint: Checkpoint, tables: StaticTables, turn: RuleTurn) -> None:
+        """Run the rules of a generation until the input ends, Ctrl-C comes, or others are to follow."""
+        done = last_done(checkpoint, is_live=self.pipeline.is_live)
         origin = checkpoint.origin
         sources, of_spark = self._sources(checkpoint, has_begun=done.batch >= 0 or origin is not None)
         if origin is not None and of_spark:
@@ -322,27 +378,17 @@ class StreamRun(PipelineRun):
         if origin is not None and done.batch < 0:
             restored = Restored(f"{checkpoint.path}/{RESTORED_FOLDER}", origin.groups)
         flow = self.flow(checkpoint.n_groups, checkpoint.run_id, sources.values())
-        flow = replace(flow, kept=self._kept(checkpoint), restored=restored)
-        if done.ended:
-            self._say(
-                "warning: the input of this checkpoint was declared complete (at_end: finish); "
-                "events that come now are late. For a new run, use an empty checkpoint directory."
-            )
-        # The event that made others late may come from an earlier run: the summary names it nevertheless.
-        self.totals.counts.add(Counts(latest=done.reached.latest))
+        flow = replace(flow, kept=self._kept(checkpoint), restored=restored, change=turn.change)
         finishes = self.pipeline.finishes and not done.ended
         query = _Query(flow, checkpoint, sources, of_spark, tables)
         try:
-            with self._display():
-                # Only Spark knows when one of its own sources has been read to its end.
-                self.was_stopped = self._run_query(query, finishes and not of_spark)
-                if finishes and of_spark and not self.was_stopped:
-                    self.was_stopped = self._run_query(query, True)
+            # Only Spark knows when one of its own sources has been read to its end.
+            self.was_stopped = self._run_query(query, finishes and not of_spark)
+            if finishes and of_spark and not self.was_stopped:
+                self.was_stopped = self._run_query(query, True)
         finally:
             forget_ended(self.spark)
-        if self.batches is not None and not self.was_stopped:
-            self.batches.require_progress()
-        return self.totals.counts
+            self.shared.remove()
 
     def _kept(self, checkpoint: Checkpoint) -> Kept | None:
         """Return where large state is kept; None: in Spark's state store."""
@@ -354,6 +400,13 @@ class StreamRun(PipelineRun):
 
     def _run_query(self, made: _Query, finishes: bool) -> bool:
         """Run the query to its end; return whether Ctrl-C ended it."""
+        reloading = self.reloading
+        assert reloading is not None
+        change = made.flow.change
+        turn = Turn(takes_over=None if change is None else change.batch)
+        if reloading.leaves:
+            turn.leaves.set()
+        self.has_ended = False
         batches = MicroBatches(
             checkpoint=made.checkpoint,
             sources=made.sources,
@@ -368,6 +421,7 @@ class StreamRun(PipelineRun):
             start_us=min(stream.min_valid_us for stream in timed_inputs(self.rules).values()),
             limit=replace(self.pipeline.waiting, n_bytes=self._waiting_bytes),
             ends_waits=self.pipeline.end_waits_after_us is not None,
+            turn=turn,
             tables=made.tables,
             seconds=self.totals.batch_seconds,
         )
@@ -383,6 +437,8 @@ class StreamRun(PipelineRun):
                     # The running batch is abandoned; the next run repeats and overwrites it.
                     batches.stop()
                     query.stop()
+                elif reloading.look(time.monotonic()):
+                    turn.leaves.set()
         batches.add_seconds()
         error = query.exception()
         if error is not None and not self.has_ended and not interrupted.is_set():

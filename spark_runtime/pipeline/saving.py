@@ -21,6 +21,7 @@ from spark_runtime.pipeline.checkpoint import (
     last_committed,
     read_checkpoint,
     recorded,
+    rules_after,
     source_identities,
 )
 from spark_runtime.pipeline.portable import portable, without_paths
@@ -54,8 +55,9 @@ def save(path: str, folder: str) -> Manifest:
     saved (E0715), or the folder is not empty (E0716).
     """
     with errors_of_storage(path):
-        checkpoint, rules = read_checkpoint(files_of(path), path)
+        checkpoint, _ = read_checkpoint(files_of(path), path)
         batch, progress = _progress(checkpoint)
+        rules = rules_after(checkpoint, batch).stored.rules
         sources = source_identities(checkpoint)
         require_saved_positions(checkpoint, batch, sources)
     with new_folder(folder) as place, errors_of_storage(path):

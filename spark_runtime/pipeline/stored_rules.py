@@ -6,6 +6,7 @@ The texts and the streams suffice to compile the same rules again.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,30 +23,44 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class StoredRules:
-    """The texts of rules, the streams that they read, and the identity of each of their programs."""
+    """The texts of rules, the streams that they read, and the identity of each of their programs.
+
+    `has_corrections`: whether late events correct matches, now or earlier on the same checkpoint.
+    """
 
     texts: tuple[Source, ...]
     streams: Mapping[str, Stream]
     programs: tuple[ProgramIdentity, ...]
+    has_corrections: bool = False
 
     @classmethod
     def of(cls, texts: tuple[Source, ...], rules: RuleSet) -> StoredRules:
         """Return the stored form of `rules`, which were compiled from `texts`."""
-        return cls(texts, rules.inputs, tuple(program.identity for program in rules.programs))
+        programs = tuple(program.identity for program in rules.programs)
+        return cls(texts, rules.inputs, programs, rules.corrections is not None)
 
     @cached_property
     def fingerprints(self) -> frozenset[bytes]:
         """The fingerprints of the programs, in any order."""
         return frozenset(program.fingerprint for program in self.programs)
 
+    @cached_property
+    def version(self) -> str:
+        """A name for these texts and streams, wherever their files are: 12 hexadecimal digits."""
+        texts = [text.text for text in self.texts]
+        streams = [_as_json(self.streams[name]) for name in sorted(self.streams)]
+        return hashlib.sha256(json.dumps([texts, streams]).encode()).hexdigest()[:12]
+
     def to_json(self) -> str:
         """Return a text for a file."""
-        found = {
+        found: dict[str, Any] = {
             "format": FORMAT,
             "texts": [[text.name, text.text] for text in self.texts],
             "streams": [_as_json(stream) for stream in self.streams.values()],
             "programs": [program.to_json() for program in self.programs],
         }
+        if self.has_corrections:
+            found["has_corrections"] = True
         return json.dumps(found, indent=1)
 
     @classmethod
@@ -56,6 +71,7 @@ class StoredRules:
             tuple(Source(str(name), str(text)) for name, text in found["texts"]),
             {stream.name: stream for stream in streams},
             tuple(map(ProgramIdentity.of_json, found["programs"])),
+            bool(found.get("has_corrections")),
         )
 
 

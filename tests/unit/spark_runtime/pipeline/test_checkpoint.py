@@ -99,8 +99,8 @@ def test_the_rule_that_has_changed_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path, changed) == (
         f"error[E0701]: the checkpoint `{tmp_path}` was written by other rules: "
         "rule `two` has changed: its window or limits\n"
-        "help: restore a savepoint with the changed rules (cep savepoint, cep restore --pipeline), or give "
-        "them an empty checkpoint directory; the former rules are in rules.json there"
+        "help: without `reload: never` in the pipeline file the rules may change; or give them an empty "
+        "checkpoint directory; the former rules are in rules.json there"
     )
 
 

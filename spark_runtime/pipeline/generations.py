@@ -1,0 +1,201 @@
+"""The generations of rules that have run on a checkpoint.
+
+    <checkpoint>/rules/<number>.json
+
+A generation is recorded before its first micro-batch begins, and its record names that micro-batch. So after
+a kill at any moment the records say which rules stored state is of, and which rules compute what comes next.
+Checkpoints of earlier versions have no records: their rules are those of `checkpoint.RULES`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from cep.errors import StateError
+from cep.program.changes import Changes, RuleChange, Verdict
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.storage.checkpoint_files import CheckpointFiles
+
+FOLDER = "rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """When and by whom rules were changed; an empty text: unknown.
+
+    Parameters
+    ----------
+    time
+        When the generation was recorded, UTC.
+    author, commit
+        What git knows of the rule files, if they are as committed.
+    approved_by
+        Who approved the change.
+    """
+
+    time: str = ""
+    author: str = ""
+    commit: str = ""
+    approved_by: str = ""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Rules from one change to the next.
+
+    Parameters
+    ----------
+    number
+        0 for the first rules.
+    batch
+        The first micro-batch that they compute.
+    begins_us
+        New and changed rules see the events after this time; None: all events.
+    changes
+        The rules whose verdict is not `same`.
+    """
+
+    number: int
+    rules: StoredRules
+    batch: int = 0
+    begins_us: int | None = None
+    changes: tuple[RuleChange, ...] = ()
+    cause: Cause = field(default_factory=Cause)
+
+    def to_json(self) -> str:
+        """Return a text for a file."""
+        changes = [[change.rule, change.verdict.value, list(change.reasons)] for change in self.changes]
+        found = {
+            "batch": self.batch,
+            "begins_us": self.begins_us,
+            "changes": changes,
+            "cause": asdict(self.cause),
+            "rules": json.loads(self.rules.to_json()),
+        }
+        return json.dumps(found, indent=1)
+
+    @classmethod
+    def of_json(cls, number: int, found: Mapping[str, Any]) -> Generation:
+        """Return what `to_json` wrote; raise ValueError, KeyError or TypeError for other values."""
+        begins_us = found["begins_us"]
+        return cls(
+            number,
+            StoredRules.of_json(found["rules"]),
+            int(found["batch"]),
+            None if begins_us is None else int(begins_us),
+            tuple(
+                RuleChange(str(rule), Verdict(verdict), tuple(why)) for rule, verdict, why in found["changes"]
+            ),
+            Cause(**found["cause"]),
+        )
+
+    def following(
+        self, rules: StoredRules, batch: int, begins_us: int | None, changes: Changes, cause: Cause
+    ) -> Generation:
+        """Return the next generation."""
+        told = tuple(change for change in changes.rules if change.verdict is not Verdict.SAME)
+        return Generation(self.number + 1, rules, batch, begins_us, told, cause)
+
+
+def numbers(files: CheckpointFiles) -> list[int]:
+    """Return the numbers of the recorded generations, in order."""
+    names = (name.removesuffix(".json") for name in files.names(FOLDER))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def read_generation(files: CheckpointFiles, number: int) -> Generation:
+    """Return a recorded generation. Raises StateError: its record is missing or damaged (E0702)."""
+    try:
+        return Generation.of_json(number, json.loads(files.read(_name(number)) or ""))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(
+            "E0702",
+            f"`{_name(number)}` in the checkpoint, which has rules of its stream, is damaged",
+            "restore the checkpoint directory as a whole, or start with an empty one",
+        ) from error
+
+
+def write_generation(files: CheckpointFiles, generation: Generation) -> None:
+    """Record a generation."""
+    files.write(_name(generation.number), generation.to_json())
+
+
+def _name(number: int) -> str:
+    return f"{FOLDER}/{number}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The generations that matter after a micro-batch.
+
+    Parameters
+    ----------
+    stored
+        That of the stored state.
+    latest
+        That which computes the next micro-batch.
+    """
+
+    stored: Generation
+    latest: Generation
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the latest generation has computed nothing."""
+        return self.stored.number != self.latest.number
+
+
+def standing(files: CheckpointFiles, done: int, rules: StoredRules) -> Standing:
+    """Return the generations that matter after micro-batch `done`.
+
+    `rules` are those of a checkpoint without records.
+    """
+    known = numbers(files)
+    if not known:
+        first = Generation(0, rules)
+        return Standing(first, first)
+    latest = read_generation(files, known[-1])
+    if latest.batch <= done or latest.number == 0:
+        return Standing(latest, latest)
+    return Standing(read_generation(files, latest.number - 1), latest)
+
+
+def withdraw(files: CheckpointFiles, found: Standing) -> Standing:
+    """Remove the record of a generation of which nothing is planned."""
+    files.remove(_name(found.latest.number))
+    return Standing(found.stored, found.stored)
+
+
+def renewed(files: CheckpointFiles, found: Standing, rules: StoredRules) -> Standing:
+    """Let the latest generation have these texts, which mean the same."""
+    latest = replace(found.latest, rules=rules)
+    if latest != found.latest:
+        write_generation(files, latest)
+    return Standing(found.stored if found.is_pending else latest, latest)
+
+
+def all_generations(files: CheckpointFiles) -> Sequence[Generation]:
+    """Return all recorded generations, the oldest first."""
+    return [read_generation(files, number) for number in numbers(files)]
+
+
+def require_continues(changes: Changes) -> None:
+    """Raise StateError (E0701) unless stored state can continue with the changed rules.
+
+    They must read what the rules before read: nobody knows the position of other inputs.
+    """
+    for refusal in changes.refusals:
+        raise cannot_continue(refusal.fact, refusal.help)
+    for changed in changes.inputs:
+        help_text = "remove the rules that read it, and run them in a pipeline of their own"
+        if changed.verdict is Verdict.GONE:
+            help_text = "keep a rule that reads it, or start with an empty checkpoint directory"
+        raise cannot_continue(f"input `{changed.name}` is {changed.verdict}", help_text)
+
+
+def cannot_continue(fact: str, help_text: str) -> StateError:
+    """Return the error for rules with which stored state cannot continue."""
+    return StateError("E0701", f"the stored state cannot continue with these rules: {fact}", help_text)

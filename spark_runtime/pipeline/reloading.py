@@ -1,0 +1,361 @@
+"""Rules that change while their checkpoint lives: which run now, and which are to follow.
+
+The change has a place between two micro-batches. The rules before compute a last micro-batch, in which each
+key group reports what is due. Then the new generation is recorded (`generations`). Its first micro-batch
+reads nothing: each key group takes over its state (`state.changing`). A kill before the record leaves the
+rules as they were. After it, the next run computes the same micro-batch from the same state.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from cep.engine.event_time.watermark import START_OF_TIME_US
+from cep.engine.warm import is_warm, missing, warm_up
+from cep.errors import CepError, Source
+from cep.program.changes import KEPT, Changes, Verdict, changes_of
+from cep.program.identity import differences
+from cep.rule_set import RuleSet
+from cep.rulebook import compile_texts
+from cep.schema.time_literals import time_for_people
+from spark_runtime.event_time.done import Done
+from spark_runtime.pipeline.approval import Approval, approval_of
+from spark_runtime.pipeline.checkpoint import (
+    Checkpoint,
+    last_committed,
+    last_done,
+    read_checkpoint,
+    rules_after,
+)
+from spark_runtime.pipeline.generations import (
+    Cause,
+    Standing,
+    cannot_continue,
+    numbers,
+    renewed,
+    require_continues,
+    write_generation,
+)
+from spark_runtime.pipeline.made import Pipeline, Reload
+from spark_runtime.pipeline.pipeline_file import load_pipeline
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.pipeline.watched_files import WatchedFiles
+from spark_runtime.state.changing import ChangedRules
+from spark_runtime.storage.checkpoint_files import CheckpointFiles
+
+LOOK_SECONDS = 1.0
+"""How often the files of rules are looked at, and an approval that is missing."""
+
+
+@dataclass(frozen=True)
+class RuleTurn:
+    """A pipeline with the rules of one generation.
+
+    Parameters
+    ----------
+    rules
+        The rules as the checkpoint has them.
+    change
+        The state that they take over in their first micro-batch, if that is not computed yet.
+    """
+
+    pipeline: Pipeline
+    rules: StoredRules
+    change: ChangedRules | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Rules that are to follow others."""
+
+    pipeline: Pipeline
+    rules: StoredRules
+    changes: Changes
+
+    @cached_property
+    def is_only_words(self) -> bool:
+        """Whether no state changes its meaning."""
+        return self.changes.keeps_fingerprints and not self.changes.inputs
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the rules mean the same and say the same."""
+        return self.is_only_words and {Verdict.SAME}.issuperset(self.changes.verdicts.values())
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line about each rule that is not the same."""
+        told = [change for change in self.changes.rules if change.verdict is not Verdict.SAME]
+        width = max((len(change.rule) for change in told), default=0)
+        for change in told:
+            ends = [] if change.verdict in KEPT or change.verdict is Verdict.NEW else ["its open runs end"]
+            why = "; ".join((*change.reasons, *ends))
+            yield f"  {change.verdict.value:<8}  {change.rule:<{width}}  {why}".rstrip()
+
+
+def candidate(before: StoredRules, rules_before: RuleSet, now: Pipeline) -> Candidate:
+    """Return the rules of a pipeline as those that are to follow the rules `before`."""
+    stored = StoredRules.of(now.texts, now.rules)
+    stored = replace(stored, has_corrections=stored.has_corrections or before.has_corrections)
+    changes = changes_of(rules_before.programs, now.rules.programs, has_corrections=stored.has_corrections)
+    return Candidate(now, stored, changes)
+
+
+def proposed(files: CheckpointFiles, pipeline: Pipeline) -> tuple[StoredRules, Candidate]:
+    """Return the rules of the checkpoint of a pipeline, and those that its file names as what is to follow.
+
+    Raises StateError: the stored state cannot continue with them (E0701), or there is no checkpoint (E0705).
+    """
+    checkpoint, _ = read_checkpoint(files, pipeline.checkpoint)
+    before = rules_after(checkpoint, last_committed(checkpoint)).latest.rules
+    found = candidate(before, compiled(before, pipeline), pipeline)
+    require_continues(found.changes)
+    return before, found
+
+
+def compiled(stored: StoredRules, like: Pipeline) -> RuleSet:
+    """Return stored rules, compiled for a pipeline.
+
+    Raises StateError (E0701): this version compiles other rules from their texts.
+    """
+    rules = compile_texts(stored.texts, stored.streams).rule_set.with_corrections(like.rules.corrections)
+    again = StoredRules.of(stored.texts, rules)
+    if again.fingerprints != stored.fingerprints:
+        raise cannot_continue(
+            f"this version of spark-cep reads the rules of the checkpoint as others: "
+            f"{differences(stored.programs, again.programs)}",
+            "change the rules with the version that wrote the checkpoint, then install this one",
+        )
+    return rules.telling_end() if like.end_waits_after_us is not None else rules
+
+
+class Reloading:
+    """The rules of a running stream.
+
+    Parameters
+    ----------
+    checkpoint
+        The opened checkpoint.
+    pipeline
+        The pipeline with the rules that its file names.
+    say
+        Is called with each message.
+    only_spark
+        Returns the streams whose sources only Spark can read.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        pipeline: Pipeline,
+        say: Callable[[str], None],
+        only_spark: Callable[[], Sequence[str]],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._files = checkpoint.files
+        self._pipeline = pipeline
+        self._say = say
+        self._only_spark = only_spark
+        self._standing = rules_after(checkpoint, self._done.batch)
+        self._next: Candidate | None = None
+        self._waits: Candidate | None = None  # for its approval
+        self._watched: WatchedFiles | None = None
+        self._looked_s = float("-inf")
+        if not numbers(self._files):
+            is_first = self._done.batch < 0 and not self._standing.is_pending
+            cause = cause_of(self._standing.latest.rules.texts) if is_first else Cause()
+            first = replace(self._standing.latest, cause=cause)
+            write_generation(self._files, first)
+            self._standing = Standing(first, first)
+        self.turn = self._first()
+
+    @property
+    def _done(self) -> Done:
+        return last_done(self._checkpoint, is_live=self._pipeline.is_live)
+
+    # ------------------------------------------------------------ at the start
+
+    def _first(self) -> RuleTurn:
+        """Return the rules that run first; `leaves` says whether others are to follow at once."""
+        latest = self._standing.latest.rules
+        wanted = StoredRules.of(self._pipeline.texts, self._pipeline.rules)
+        wanted = replace(wanted, has_corrections=wanted.has_corrections or latest.has_corrections)
+        if wanted.fingerprints == latest.fingerprints:
+            self._take_words(latest, wanted)
+            return RuleTurn(self._pipeline, self._standing.latest.rules, self._pending())
+        rules = compiled(latest, self._pipeline)
+        found = candidate(latest, rules, self._pipeline)
+        self._require(found)
+        self._consider(found, latest)
+        return RuleTurn(self._pipeline.with_rules(rules, latest.texts), latest, self._pending())
+
+    def _take_words(self, latest: StoredRules, wanted: StoredRules) -> None:
+        """Record that the rules have other texts, which mean the same."""
+        if wanted.version != latest.version and not self._standing.is_pending:
+            found = candidate(latest, compiled(latest, self._pipeline), self._pipeline)
+            if not found.is_same:
+                self._record(found, None)
+                return
+        self._standing = renewed(self._files, self._standing, wanted)
+
+    def _pending(self) -> ChangedRules | None:
+        """Return the change whose micro-batch a killed run did not finish."""
+        stored, latest = self._standing.stored, self._standing.latest
+        if stored.rules.fingerprints == latest.rules.fingerprints:
+            return None
+        before = compiled(stored.rules, self._pipeline)
+        return ChangedRules(before, _begins_us(latest.begins_us), latest.batch)
+
+    def _require(self, found: Candidate) -> None:
+        """Raise StateError (E0701) unless the stored state can continue with rules."""
+        require_continues(found.changes)
+        for stream in self._only_spark():
+            raise cannot_continue(
+                f"only Spark reads the source of stream `{stream}`",
+                "read the source from a disk, or Kafka without `via: spark`; or start with an empty "
+                "checkpoint directory",
+            )
+
+    def _consider(self, found: Candidate, before: StoredRules) -> None:
+        """Let rules follow, now or when they are approved."""
+        approval = approval_of(self._files, before, found.rules)
+        if self._pipeline.reload is Reload.AFTER_APPROVAL and approval is None:
+            self._waits = found
+            self._say(
+                "warning: the rules have changed, and nobody has approved it: the run continues with the "
+                "rules before\n" + "\n".join(found.lines()) + f"\nhelp: cep approve {self._pipeline.file}"
+            )
+            return
+        self._waits, self._next = None, found
+
+    # ------------------------------------------------------------ while it runs
+
+    @property
+    def leaves(self) -> bool:
+        """Whether other rules are to follow those that run."""
+        return self._next is not None
+
+    def look(self, now_s: float) -> bool:
+        """Look for changed rules, if it is time; return whether others are to follow. `now_s`: a clock.
+
+        Rules that cannot be used are reported once, and those that run continue.
+        """
+        if self.leaves or self._pipeline.reload is Reload.NEVER or not self._pipeline.is_live:
+            return self.leaves
+        if now_s - self._looked_s < LOOK_SECONDS:
+            return False
+        self._looked_s = now_s
+        if self._watched is None:
+            self._watched = WatchedFiles(self._pipeline.rule_paths)
+        elif self._watched.have_changed(now_s):
+            self._waits = None
+            try:
+                self._compare(load_pipeline(self._pipeline.file))
+            except CepError as error:
+                self._say(f"warning: the changed rules are not used, those before continue\n{error}")
+        elif self._waits is not None and approval_of(self._files, self.turn.rules, self._waits.rules):
+            self._waits, self._next = None, self._waits
+        return self.leaves
+
+    def _compare(self, now: Pipeline) -> None:
+        found = candidate(self.turn.rules, self.turn.pipeline.rules, now)
+        if _without_rules(now) != _without_rules(self._pipeline):
+            self._say(
+                f"warning: `{now.file}` has changed in more than its rules: nothing of it is used before "
+                "the next start"
+            )
+        elif not found.is_same:
+            self._require(found)
+            programs = now.rules.programs
+            if not is_warm(any(program.windows for program in programs)) and missing(programs):
+                warm_up(None, programs, 1)
+            self._consider(found, self.turn.rules)
+
+    def following(self) -> RuleTurn | None:
+        """Return the rules that follow, after the last micro-batch of those before; None: there are none."""
+        found, self._next = self._next, None
+        if found is None:
+            return None
+        done = self._done
+        change = None
+        if not found.is_only_words:
+            begins_us = _begins_us(done.reached.read_until_us)
+            change = ChangedRules(self.turn.pipeline.rules, begins_us, done.batch + 1)
+        self._found = found
+        return RuleTurn(found.pipeline, found.rules, change)
+
+    def take(self, turn: RuleTurn) -> None:
+        """Record that the rules that `following` returned compute the next micro-batch."""
+        read_until_us = self._done.reached.read_until_us
+        self._standing = Standing(self._standing.latest, self._standing.latest)
+        self._record(self._found, read_until_us)
+        said = [
+            f"the rules have changed, from micro-batch {self._done.batch + 1:,} on:",
+            *self._found.lines(),
+        ]
+        if turn.change is not None and read_until_us is not None:
+            said.append(f"new and changed rules see the events after {time_for_people(read_until_us)}")
+        self._say("\n".join(said))
+        self.turn = turn
+
+    def refuse(self, error: CepError) -> RuleTurn:
+        """Return the rules that ran before, which continue because those that were to follow cannot."""
+        self._say(f"warning: the changed rules are not used, those before continue\n{error}")
+        self.turn = replace(self.turn, change=None)
+        return self.turn
+
+    def _record(self, found: Candidate, begins_us: int | None) -> None:
+        before = self._standing.latest
+        approval = approval_of(self._files, before.rules, found.rules)
+        cause = cause_of(found.rules.texts, approval)
+        batch = self._done.batch + 1
+        latest = before.following(found.rules, batch, begins_us, found.changes, cause)
+        write_generation(self._files, latest)
+        self._standing = Standing(before, latest)
+
+
+def _begins_us(read_until_us: int | None) -> int:
+    return START_OF_TIME_US if read_until_us is None else read_until_us
+
+
+def _without_rules(pipeline: Pipeline) -> Pipeline:
+    rules = RuleSet(())
+    return replace(pipeline, rules=rules, texts=(), warnings=(), tables=(), rule_paths=())
+
+
+# ---------------------------------------------------------------- who
+
+
+def cause_of(texts: Sequence[Source], approval: Approval | None = None) -> Cause:
+    """Return when and by whom rules were changed: now, and what git knows of their files."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    author, commit = _known_to_git([Path(text.name) for text in texts])
+    return Cause(time, author, commit, "" if approval is None else approval.by)
+
+
+def _known_to_git(files: Sequence[Path]) -> tuple[str, str]:
+    """Return the author and the commit of files that are as committed; otherwise empty texts."""
+    git = shutil.which("git")
+    if git is None or not files or not all(file.is_file() for file in files):
+        return "", ""
+    names = [str(file.resolve()) for file in files]
+
+    def said(*words: str) -> str | None:
+        command = [git, "-C", str(files[0].resolve().parent), *words, "--", *names]
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own git
+                command, capture_output=True, text=True, timeout=5, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if said("status", "--porcelain") != "":
+        return "", ""
+    author, _, commit = (said("log", "-1", "--format=%an%n%H") or "").partition("\n")
+    return author, commit

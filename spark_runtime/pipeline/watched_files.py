@@ -1,0 +1,61 @@
+"""The files from which the rules of a pipeline come, while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from glob import glob, has_magic
+from pathlib import Path
+
+from cep.language.front_ends import rule_files
+from cep.rulebook import nearest_streams_file
+
+_SETTLED_S = 1.0
+"""A file that changed more recently may still be changing."""
+
+Signature = frozenset[tuple[str, int, int]]
+"""Of each file its path, the time of its last change in nanoseconds, and its size in bytes."""
+
+
+class WatchedFiles:
+    """Files that are looked at from time to time.
+
+    Parameters
+    ----------
+    paths
+        Files, folders with rule files, and patterns.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = tuple(paths)
+        self._seen = self._signature()
+        self._changed: tuple[Signature, float] | None = None  # not yet settled; since when
+
+    def have_changed(self, now_s: float) -> bool:
+        """Return once whether the files have changed, and been the same for a second. `now_s`: a clock."""
+        found = self._signature()
+        if found == self._seen:
+            self._changed = None
+            return False
+        if self._changed is None or self._changed[0] != found:
+            self._changed = found, now_s
+        if now_s - self._changed[1] < _SETTLED_S:
+            return False
+        self._seen, self._changed = found, None
+        return True
+
+    def _signature(self) -> Signature:
+        found = set()
+        for file in self._files():
+            try:
+                stat = file.stat()
+            except OSError:  # a program replaces it just now, or it is gone
+                continue
+            found.add((str(file), stat.st_mtime_ns, stat.st_size))
+        return frozenset(found)
+
+    def _files(self) -> Iterator[Path]:
+        for text in self._paths:
+            for path in map(Path, sorted(glob(text)) if has_magic(text) else [text]):
+                files = rule_files(path) if path.is_dir() else [path]
+                yield from files
+                yield from (beside for file in files if (beside := nearest_streams_file(file)) is not None)

@@ -1,0 +1,256 @@
+"""Rules that change under a checkpoint: what is kept goes on as if the new rules had always run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from cep.commands.cli import main
+from cep.errors import StateError
+from cep.formats.chunks import Chunk
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.local.match_file import match_chunks
+from tests.spark.events import EVENTS_RULE, LATENESS_SECONDS, ROOM_RULE, RULES, STRICT_RULE, compiled, table
+from tests.spark.test_pipeline import FINISH, keyed_events, quiet_run, read, write_json, write_pipeline
+
+SINKS = "[{format: json, path: out/matches}]"
+LONG = RULES.replace("40 SECONDS", "4 MINUTES")
+BEFORE = LONG + ROOM_RULE + EVENTS_RULE
+AFTER = (
+    LONG.replace("COUNT(low.*) AS lows", "COUNT(low.*) * 2 AS twice").replace(
+        "RULE silence", "RULE silence TITLE 'no answer'"
+    )
+    + ROOM_RULE.replace("5 SECONDS", "6 SECONDS")
+    + STRICT_RULE
+)
+EVENTS = keyed_events(31, 900)
+FIRST, SECOND = EVENTS[:450], EVENTS[450:]
+
+
+def written(folder: Path, more: str, events: Sequence[dict[str, Any]] = FIRST) -> Path:
+    write_json(folder / "events", events, 2)
+    source = "format: json, path: events, max_files_per_trigger: 1"
+    return write_pipeline(folder, source, more, SINKS, BEFORE)
+
+
+def add(folder: Path, events: Sequence[dict[str, Any]]) -> None:
+    write_json(folder / "more", events, 2)
+    for file in sorted((folder / "more").iterdir()):
+        file.rename(folder / "events" / f"second-{file.name}")
+
+
+def local_matches(rules: str, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    chunk = Chunk(table(events), DEAD_LETTER_SCHEMA.empty_table())
+    rows: list[dict[str, Any]] = match_chunks(compiled(rules), [chunk]).matches.to_pylist()
+    return rows
+
+
+def ids(rows: Sequence[dict[str, Any]], *rules: str) -> Counter[str]:
+    return Counter(row["match_id"] for row in rows if row["rule"] in rules)
+
+
+def found(folder: Path) -> list[dict[str, Any]]:
+    return read(folder / "out/matches", "json")
+
+
+def latest(events: Sequence[dict[str, Any]]) -> datetime:
+    last: datetime = max(event["ts"] for event in events)
+    return last
+
+
+def require_right(folder: Path) -> None:
+    """Check the matches of `BEFORE` over the first events, and of `AFTER` from then on."""
+    rows = found(folder)
+    whole = local_matches(AFTER, EVENTS)
+    for rule in ("rise", "silence"):
+        assert ids(rows, rule) == ids(whole, rule), rule
+        assert ids(rows, rule).total() > 10
+    twice = {row["match_id"]: row["twice"] for row in whole if row["rule"] == "rise"}
+    assert {
+        row["match_id"]: row.get("twice", 2 * row.get("lows", 0)) for row in rows if row["rule"] == "rise"
+    } == twice
+    assert {"lows", "twice"} <= set().union(*(row.keys() for row in rows if row["rule"] == "rise"))
+    begins = latest(FIRST)
+    after = local_matches(AFTER, [event for event in EVENTS if event["ts"] > begins])
+    before = local_matches(BEFORE, FIRST)
+    for rule in ("crowd", "whole", "neighbours"):
+        old = ids([row for row in before if in_time(row, begins)], rule)
+        assert ids(rows, rule) == old + ids(after, rule), rule
+        assert ids(rows, rule)
+
+
+def in_time(row: dict[str, Any], begins: datetime) -> bool:
+    ended: datetime = row["match_end"]
+    return (begins - ended).total_seconds() >= LATENESS_SECONDS
+
+
+@pytest.mark.parametrize("state", ["inline", "files"])
+def test_changed_rules_go_on_from_the_checkpoint_at_a_restart(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], state: str
+) -> None:
+    more = f"state: {state}\nreload: on change"
+    file = written(tmp_path, more)
+    quiet_run(file)
+    add(tmp_path, SECOND)
+    write_pipeline(
+        tmp_path, "format: json, path: events, max_files_per_trigger: 1", f"{more}\n{FINISH}", SINKS, AFTER
+    )
+    capfd.readouterr()
+    quiet_run(file)
+    require_right(tmp_path)
+    assert "changed   crowd" in capfd.readouterr().err
+
+
+def cep(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, list(words))
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_change_that_nobody_has_approved_is_not_used_until_it_is(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "")
+    quiet_run(file)
+    rules = tmp_path / "readings.cep"
+    rules.write_text(AFTER)
+    capfd.readouterr()
+    quiet_run(file)
+    said = capfd.readouterr().err
+    assert "nobody has approved it: the run continues with the rules before" in said
+    assert f"help: cep approve {file}" in said
+    told = cep("approve", str(file), "--by", "ann")
+    assert "  changed   crowd       its window or limits; its open runs end\n" in told
+    assert "approved: the rules " in told
+    rules.write_text(AFTER.replace("6 SECONDS", "7 SECONDS"))  # is another change
+    quiet_run(file)
+    assert "nobody has approved it" in capfd.readouterr().err
+    rules.write_text(AFTER)
+    add(tmp_path, SECOND)
+    file.write_text(f"{file.read_text()}\n{FINISH}\n")
+    quiet_run(file)
+    require_right(tmp_path)
+    told = cep("history", str(tmp_path / "out/checkpoint"))
+    assert "from micro-batch 0" in told.splitlines()[0]
+    assert "approved by ann" in told.splitlines()[1]
+    first, second = map(
+        json.loads, cep("history", str(tmp_path / "out/checkpoint"), "--format", "json").splitlines()
+    )
+    assert first["rules"][0]["text"] == BEFORE
+    assert second["rules"][0]["text"] == AFTER
+    assert [change["verdict"] for change in second["changes"]] == [
+        "measures",
+        "words",
+        "new",
+        "changed",
+        "gone",
+    ]
+    assert "nothing to approve" in cep("approve", str(file))
+
+
+def test_rules_never_change_if_the_pipeline_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    file = written(tmp_path, "reload: never")
+    quiet_run(file)
+    (tmp_path / "readings.cep").write_text(AFTER)
+    with pytest.raises(StateError, match=r"E0701.*written by other rules.*rule `rise` has changed"):
+        quiet_run(file)
+    assert "needs no approval: it has `reload: never`" in cep("approve", str(file))
+    (tmp_path / "readings.cep").write_text(BEFORE)
+    quiet_run(file)
+
+
+def test_a_change_with_which_the_state_cannot_continue_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = written(tmp_path, "reload: on change")
+    quiet_run(file)
+    before = file.read_text()
+    file.write_text(before.replace("room: bigint", "room: string"))
+    with pytest.raises(StateError, match=r"E0701.*stream `readings` has changed: column `room`"):
+        quiet_run(file)
+    file.write_text(before)
+    quiet_run(file)
+
+
+def until(is_so: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def has_read(checkpoint: Path, events: Sequence[dict[str, Any]]) -> bool:
+    """Say whether a run has read the latest of some events."""
+    done = checkpoint / "done.json"
+    seen = json.loads(done.read_text()).values() if done.exists() else ()
+    last_us = round(latest(events).timestamp() * 1e6)
+    return any([last_us, ""] <= place for reached, *_ in seen for place in json.loads(reached)[1].values())
+
+
+class Live:
+    """A continuous stream in the main thread, and what another thread does meanwhile."""
+
+    def __init__(self, file: Path, does: Callable[[], None]) -> None:
+        self._file, self._does = file, does
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        thread = threading.Thread(target=self._beside, daemon=True)
+        thread.start()
+        quiet_run(self._file)
+        thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _beside(self) -> None:
+        try:
+            self._does()
+        except BaseException as failure:  # noqa: BLE001 - the main thread raises it
+            self._failure = failure
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("reload", ["on change", "after approval"])
+def test_a_running_stream_takes_changed_rules(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], reload: str
+) -> None:
+    file = written(tmp_path, f'trigger: "0 seconds"\nreload: {reload}')
+    checkpoint, rules = tmp_path / "out/checkpoint", tmp_path / "readings.cep"
+    said = ""
+
+    def told() -> str:
+        nonlocal said
+        said += capfd.readouterr().err
+        return said
+
+    def change() -> None:
+        until(lambda: has_read(checkpoint, FIRST))
+        rules.write_text(AFTER.replace("PATTERN one -> other", "PATTERN one -> otter"))
+        until(lambda: "the changed rules are not used" in told())
+        rules.write_text(AFTER)
+        if reload == "after approval":
+            until(lambda: "nobody has approved it" in told())
+            cep("approve", str(file))
+        until(lambda: "the rules have changed, from micro-batch" in told())
+        add(tmp_path, SECOND)
+        until(lambda: has_read(checkpoint, SECOND))
+
+    Live(file, change).run()
+    assert told().count("the changed rules are not used") == 1
+    assert "there is no variable `otter`" in said or "`otter`" in said
+    file.write_text(file.read_text().replace('trigger: "0 seconds"', FINISH))
+    quiet_run(file)
+    require_right(tmp_path)
+    assert sorted(place.name for place in (checkpoint / "rules").iterdir()) == ["0.json", "1.json"]
