@@ -50,7 +50,7 @@ from spark_runtime.state.changing import ChangedRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
 
 LOOK_SECONDS = 1.0
-"""How often the files of rules are looked at, and an approval that is missing."""
+"""How often the files of rules, and an approval that is missing, are examined."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from cep.language.front_ends import rule_files
 from cep.rulebook import nearest_streams_file
 
-_SETTLED_S = 1.0
+SETTLED_SECONDS = 1.0
 """A file that changed more recently may still be changing."""
 
 Signature = frozenset[tuple[str, int, int]]
@@ -17,7 +17,7 @@ Signature = frozenset[tuple[str, int, int]]
 
 
 class WatchedFiles:
-    """Files that are looked at from time to time.
+    """Files that are examined from time to time.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class WatchedFiles:
             return False
         if self._changed is None or self._changed[0] != found:
             self._changed = found, now_s
-        if now_s - self._changed[1] < _SETTLED_S:
+        if now_s - self._changed[1] < SETTLED_SECONDS:
             return False
         self._seen, self._changed = found, None
         return True

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ import click
 from scenarios.servers.web import running_web_server
 from tests.kills.feeds import Feed, feed_of, running_spool
 from tests.kills.pipelines import KilledPipeline
-from tests.kills.points import MOMENT, OF_SINKS, OF_SOURCES, Call, File, points_of
+from tests.kills.points import MOMENT, OF_A_CHANGE, OF_SINKS, OF_SOURCES, Call, File, points_of
 from tests.kills.runs import Kill
-from tests.kills.ticks import PAIR, VIEW, WITH_STATIC, Row, Running, compared, standing
+from tests.kills.ticks import PAIR, RELOADED, VIEW, WITH_STATIC, Row, Running, compared, standing
 from tests.kills.written import sink_of
 from tests.servers.kafka_broker import running_broker
 from tests.servers.kinesis_server import CREDENTIALS, running_kinesis
@@ -38,8 +38,8 @@ from tests.servers.postgres_server import running_postgres
 from tests.servers.rabbitmq_server import running_rabbit
 
 SOURCES, SINKS = tuple(OF_SOURCES), tuple(OF_SINKS)
-PROGRAMS: Mapping[str, Running] = {"rule": PAIR, "view": VIEW, "static": WITH_STATIC}
-NAMES = {"view": "a view", "static": "a static table"}
+PROGRAMS: Mapping[str, Running] = {"rule": PAIR, "view": VIEW, "static": WITH_STATIC, "reload": RELOADED}
+NAMES = {"view": "a view", "static": "a static table", "reload": "rules that change"}
 OF_VIEWS = ("files", "kafka")
 """Sources that two tables of a view may read at the same time."""
 REREAD = ("files", "kafka", "nats", "kinesis", "rabbitmq_stream")
@@ -264,13 +264,19 @@ class Sweep:
             click.echo(f"  {self.tally.n_kills:>4} {PUT_BACK}: {said}")
 
     def _kill(self, made: Round, source: str) -> None:
-        points = points_of(source, tuple(made.pipeline.sinks))
+        changes = bool(made.pipeline.running.changed)
+        points = points_of(source, tuple(made.pipeline.sinks), changes=changes)
         names = [*points, MOMENT]
         self.drawn.shuffle(names)
         name = min(names, key=lambda name: self.tried[made.source, name])
         self.tried[made.source, name] += 1
         at: Call | File | int = points.get(name, self.drawn.randint(0, LONGEST_MS))
-        kill = Kill(at, self.drawn.choice((1, 1, 2, 3)), self.drawn.random() < 0.75)
+        nth = 1 if name in OF_A_CHANGE else self.drawn.choice((1, 1, 2, 3))
+        kill = Kill(at, nth, self.drawn.random() < 0.75)
+        if changes and self.drawn.random() < 0.5:
+            made.pipeline.change()
+        elif changes:
+            kill = replace(kill, changes_at_ms=self.drawn.randint(0, LONGEST_MS))
         was_killed = made.kill(name, kill)
         self.tally.n_kills += was_killed
         alone = "" if kill.with_java else ", without its Java"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.kills.feeds import Feed
 from tests.kills.runs import Kill, killed
-from tests.kills.ticks import PAIR, Row, Running, Tick, expected_rows, write_rules
+from tests.kills.ticks import PAIR, Row, Running, Tick, expected_rows, turn_rules, write_rules
 from tests.kills.written import MadeSink
 
 
@@ -47,6 +47,7 @@ class KilledPipeline:
         spark = f"spark: {{spark.sql.streaming.stateStore.checkpointFormatVersion: {self.state_format}}}\n"
         self.file.write_text(
             f"rules: [rules.cep]\nsources:\n{sources}checkpoint: checkpoint\n{spark}sinks:\n{sinks}"
+            "reload: on change\n"
         )
 
     @property
@@ -64,7 +65,19 @@ class KilledPipeline:
 
     def run(self, kill: Kill | None = None) -> bool:
         """Run it in a process of its own; return whether it was killed."""
-        return killed(self.file, kill or Kill())
+        kill = kill or Kill()
+        if kill.changes_at_ms is None:
+            return killed(self.file, kill)
+        usual = self.file.read_text()
+        self.file.write_text(f"{usual}trigger: 0 seconds\n")
+        try:
+            return killed(self.file, kill)
+        finally:
+            self.file.write_text(usual)
+
+    def change(self) -> None:
+        """Let the rules take turns."""
+        turn_rules(self.folder)
 
     def keep_checkpoint(self) -> None:
         """Copy the checkpoint, on which nobody works."""

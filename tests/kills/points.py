@@ -65,6 +65,11 @@ def _around(says: str, module: str, name: str) -> dict[str, Call | File]:
     return {f"{moment} {says}": Call(module, name, moment) for moment in (BEFORE, AFTER)}
 
 
+OF_A_CHANGE: Mapping[str, Call | File] = _around(
+    "changed rules are recorded", "spark_runtime.pipeline.reloading", "write_generation"
+)
+
+
 def _of_rows(name: str, module: str, kind: str) -> dict[str, Call | File]:
     """Return the points of a sink that is written on the driver."""
     where = f"{_CONNECTORS}.{module}"
@@ -115,9 +120,9 @@ OF_SOURCES: Mapping[str, Mapping[str, Call | File]] = {
 MOMENT = "any moment"
 
 
-def points_of(source: str, sinks: tuple[str, ...]) -> dict[str, Call | File]:
-    """Return the points of a pipeline by name, without `MOMENT`."""
-    found = {**OF_THE_RUN, **OF_SOURCES.get(source, {})}
+def points_of(source: str, sinks: tuple[str, ...], *, changes: bool = False) -> dict[str, Call | File]:
+    """Return the points of a pipeline, whose rules may change, by name, without `MOMENT`."""
+    found = {**OF_THE_RUN, **OF_SOURCES.get(source, {}), **(OF_A_CHANGE if changes else {})}
     for sink in sinks:
         found |= OF_SINKS.get(sink, {})
     return found

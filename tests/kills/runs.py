@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,15 +34,23 @@ class Kill:
         notices.
     wait_ms
         How long after the sight of a file, in milliseconds.
+    changes_at_ms
+        The stream is a continuous one: its rules change so many milliseconds after the first plan that it
+        writes, and it ends when they have computed something. None: it is not.
     """
 
     at: Call | File | int | None = None
     nth: int = 1
     with_java: bool = True
     wait_ms: int = 0
+    changes_at_ms: int | None = None
 
 
 _ACCEPTING = "--accept-older-checkpoint"
+
+_CHANGING = "--changes-at="
+
+_CHANGE_SECONDS = 120
 
 
 def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
@@ -59,6 +69,8 @@ def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
         command += [kill.at.module, kill.at.name, kill.at.moment, str(kill.nth)]
     if accepts:
         command.append(_ACCEPTING)
+    if kill.changes_at_ms is not None:
+        command.append(f"{_CHANGING}{kill.changes_at_ms}")
     errors = file.parent / "errors.txt"
     with errors.open("wb") as output:
         process = subprocess.Popen(
@@ -118,11 +130,42 @@ def _run() -> None:
     force_files()
 
     accepts = _ACCEPTING in sys.argv
-    file, *call = (word for word in sys.argv[1:] if word != _ACCEPTING)
+    file, *call = (word for word in sys.argv[1:] if not word.startswith("--"))
+    for word in sys.argv[1:]:
+        if word.startswith(_CHANGING):
+            given = Path(file), int(word.removeprefix(_CHANGING))
+            threading.Thread(target=_change, args=given, daemon=True).start()
     if call:
         module, name, moment, nth = call
         plant(Call(module, name, moment), int(nth))
     run_pipeline(Path(file), quiet=True, accept_older_checkpoint=accepts, allow_spark_settings=True)
+
+
+def _change(file: Path, after_ms: int) -> None:
+    """Change the rules of the pipeline that runs in this process, and end it when they have computed."""
+    from spark_runtime.pipeline import reloading, watched_files
+    from tests.kills.ticks import turn_rules
+
+    reloading.LOOK_SECONDS, watched_files.SETTLED_SECONDS = 0.05, 0.0
+    checkpoint = file.parent / "checkpoint"
+    before = set(checkpoint.glob("plan/*"))
+    deadline = time.monotonic() + _CHANGE_SECONDS
+    while not set(checkpoint.glob("plan/*")) - before and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(after_ms / 1000)
+    n_before = len(list(checkpoint.glob("rules/*.json")))
+    turn_rules(file.parent)
+    while not _has_computed(checkpoint, n_before) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _has_computed(checkpoint: Path, n_before: int) -> bool:
+    """Return whether further rules have computed a micro-batch."""
+    if len(list(checkpoint.glob("rules/*.json"))) <= n_before:
+        return False
+    batch = json.loads((checkpoint / f"rules/{n_before}.json").read_text())["batch"]
+    return str(batch) in json.loads((checkpoint / "done.json").read_text())
 
 
 if __name__ == "__main__":

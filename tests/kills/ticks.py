@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from spark_runtime.tables.content import timed_inputs
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
 N_KEYS = 5
+
+_OTHER = "other_rules"
 
 Row = tuple[str, int, int]
 """A match: its identifier, the first and the second event.
@@ -42,12 +44,15 @@ class Running:
         The streams or tables that read the source, each as a pipeline file names it.
     static
         By static table, its rows as CSV. Rows that no event has are added when events come.
+    changed
+        The text of rules that take turns with `rules`; empty: the rules do not change. Matches are the same.
     """
 
     rules: str
     streams: str
     inputs: tuple[str, ...]
     static: Mapping[str, str] = field(default_factory=dict)
+    changed: str = ""
 
 
 PAIR = Running(
@@ -62,6 +67,14 @@ streams:
 """,
     ("stream: ticks",),
 )
+RELOADED = replace(
+    PAIR,
+    changed=f"""{PAIR.rules.replace("a.id AS first", "a.id + 0 AS first")}
+RULE never FROM ticks PARTITION BY k PATTERN a -> b WITHIN 1 HOUR
+DEFINE a AS id < 0, b AS id < 0 MEASURES a.id AS first, b.id AS second
+""",
+)
+"""A rule whose measures change, and which then has the same values, and a rule that comes and goes."""
 VIEW = Running(
     """
 VIEW joined KEY k FROM ticks LEFT JOIN marks ON k = marks.m WHERE ticks.id % 3 <> 0 AND marks.id % 7 <> 0
@@ -121,6 +134,17 @@ def write_rules(folder: Path, running: Running = PAIR) -> None:
     """Write the rules and their streams."""
     (folder / "rules.cep").write_text(running.rules)
     (folder / "streams.yaml").write_text(running.streams)
+    if running.changed:
+        (folder / _OTHER).write_text(running.changed)
+
+
+def turn_rules(folder: Path) -> None:
+    """Exchange the rules and those that take turns with them."""
+    rules, other, unfinished = folder / "rules.cep", folder / _OTHER, folder / "unfinished"
+    before = rules.read_text()
+    unfinished.write_text(other.read_text())
+    unfinished.replace(rules)
+    other.write_text(before)
 
 
 def expected_rows(folder: Path, ticks: Iterable[Tick]) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -254,3 +255,75 @@ def test_a_running_stream_takes_changed_rules(
     quiet_run(file)
     require_right(tmp_path)
     assert sorted(place.name for place in (checkpoint / "rules").iterdir()) == ["0.json", "1.json"]
+
+
+POINTS = (
+    ("spark_runtime.pipeline.plans.write_plan", "after", "the last micro-batch before is planned"),
+    ("spark_runtime.pipeline.micro_batches.write_done", "after", "it is done"),
+    ("spark_runtime.pipeline.reloading.write_generation", "before", "nothing is recorded"),
+    ("spark_runtime.pipeline.reloading.write_generation", "after", "the rules are recorded"),
+    ("spark_runtime.pipeline.plans.write_plan", "before", "nothing is planned"),
+    ("spark_runtime.pipeline.plans.write_plan", "after", "the first micro-batch is planned"),
+    ("spark_runtime.pipeline.micro_batches.write_done", "before", "sinks have it"),
+    ("spark_runtime.pipeline.micro_batches.write_done", "after", "it is done, and Spark does not know"),
+)
+"""In the order of a change: each run comes to the next one."""
+
+
+class RunEndsHere(Exception):
+    """As a kill."""
+
+
+def ending(call: Callable[..., Any], moment: str) -> Callable[..., Any]:
+    def planted(*given: Any) -> Any:
+        if moment == "after":
+            call(*given)
+        raise RunEndsHere
+
+    return planted
+
+
+def run_until(file: Path, place: str, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a pipeline, and end it at a call."""
+    module, _, name = place.rpartition(".")
+    call = getattr(importlib.import_module(module), name)
+    with monkeypatch.context() as patched:
+        patched.setattr(place, ending(call, moment))
+        with pytest.raises(Exception, match="RunEndsHere"):
+            quiet_run(file)
+
+
+@pytest.mark.parametrize("state", ["inline", "files"])
+def test_a_run_that_ends_at_any_point_of_a_change_loses_nothing_and_doubles_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    file = written(tmp_path, f"state: {state}\nreload: on change")
+    quiet_run(file)
+    add(tmp_path, SECOND)
+    (tmp_path / "readings.cep").write_text(AFTER)
+    for place, moment, _ in POINTS:
+        run_until(file, place, moment, monkeypatch)
+    rules = tmp_path / "out/checkpoint/rules"
+    assert sorted(place.name for place in rules.iterdir()) == ["0.json", "1.json"]
+    file.write_text(f"{file.read_text()}\n{FINISH}\n")
+    quiet_run(file)
+    require_right(tmp_path)
+
+
+def test_a_change_that_was_only_recorded_may_be_taken_back(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, "reload: on change")
+    quiet_run(file)
+    (tmp_path / "readings.cep").write_text(AFTER)
+    run_until(file, "spark_runtime.pipeline.reloading.write_generation", "after", monkeypatch)
+    rules = tmp_path / "out/checkpoint/rules"
+    assert (rules / "1.json").exists()
+    (tmp_path / "readings.cep").write_text(BEFORE)
+    add(tmp_path, SECOND)
+    file.write_text(f"{file.read_text()}\n{FINISH}\n")
+    quiet_run(file)
+    assert not (rules / "1.json").exists()
+    rows, whole = found(tmp_path), local_matches(BEFORE, EVENTS)
+    names = {row["rule"] for row in whole}
+    assert ids(rows, *names) == ids(whole, *names)

@@ -20,7 +20,7 @@ from tests.kills.points import OF_SINKS, OF_SOURCES, Call, points_of
 from tests.kills.ticks import Row, compared
 from tests.kills.written import MadeSink
 
-EVERY = {name: points_of(name, tuple(OF_SINKS)) for name in OF_SOURCES}
+EVERY = {name: points_of(name, tuple(OF_SINKS), changes=True) for name in OF_SOURCES}
 CALLS = {point for points in EVERY.values() for point in points.values() if isinstance(point, Call)}
 
 
