@@ -171,10 +171,11 @@ def open_checkpoint(
             "without `reload: never` in the pipeline file the rules may change; or give them an empty "
             f"checkpoint directory; the former rules are in {RULES} there",
         )
-    if found["sources"] != given:
-        if not accepts_source_change:
-            raise _other_source(path, found["sources"], sources)
-        files.write(PIPELINE, json.dumps({**found, "sources": given}))
+    is_elsewhere = any(found["sources"].get(name, source) != source for name, source in given.items())
+    if is_elsewhere and not accepts_source_change:
+        raise _other_source(path, found["sources"], sources)
+    if not given.items() <= found["sources"].items():  # what rules no longer read may come back
+        files.write(PIPELINE, json.dumps({**found, "sources": {**found["sources"], **given}}))
     if before != rules and not is_other:  # in ways that do not affect stored state
         files.write(RULES, rules.to_json())
     return checkpoint
@@ -337,9 +338,11 @@ def _other_source(
     path: str, before: Mapping[str, Sequence[str]], now: Mapping[str, SourceIdentity]
 ) -> StateError:
     name = next(
-        name for name in now if list(before.get(name, ())) != [now[name].file_format, now[name].place]
+        name
+        for name in now
+        if name in before and list(before[name]) != [now[name].file_format, now[name].place]
     )
-    was = SourceIdentity(*before[name]) if name in before else "not there"
+    was = SourceIdentity(*before[name])
     return StateError(
         "E0710",
         f"the source of stream `{name}` was `{was}` when the checkpoint `{path}` was written, "

@@ -183,12 +183,13 @@ def all_generations(files: CheckpointFiles) -> Sequence[Generation]:
 
 
 def require_continues(changes: Changes) -> None:
-    """Raise StateError (E0701) unless stored state can continue with the changed rules.
-
-    They must read what the rules before read: nobody knows the position of other inputs.
-    """
+    """Raise StateError (E0701) unless stored state can continue with the changed rules."""
     for refusal in changes.refusals:
         raise cannot_continue(refusal.fact, refusal.help)
+
+
+def require_same_inputs(changes: Changes) -> None:
+    """Raise StateError (E0701) unless rules read what those before read."""
     for changed in changes.inputs:
         help_text = "remove the rules that read it, and run them in a pipeline of their own"
         if changed.verdict is Verdict.GONE:

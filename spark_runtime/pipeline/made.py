@@ -72,9 +72,14 @@ class Pipeline:
     rule_paths: tuple[str, ...] = ()  # files, folders and patterns from which the rules come
 
     def with_rules(self, rules: RuleSet, texts: tuple[Source, ...]) -> Pipeline:
-        """Return the pipeline with other rules over the same streams and tables."""
-        tables = tuple(replace(file, table=rules.tables[file.table.name]) for file in self.tables)
-        return replace(self, rules=rules, texts=texts, warnings=(), tables=tables)
+        """Return the pipeline with other rules, and of its sources those that the rules read."""
+        sources = tuple(entry for entry in self.sources if entry.stream in rules.inputs)
+        tables = tuple(
+            replace(file, table=rules.tables[file.table.name])
+            for file in self.tables
+            if file.table.name in rules.tables
+        )
+        return replace(self, rules=rules, texts=texts, warnings=(), sources=sources, tables=tables)
 
     @property
     def is_live(self) -> bool:

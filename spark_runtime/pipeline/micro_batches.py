@@ -102,6 +102,7 @@ class MicroBatches:
             looks_ahead=self.rule.follows is not Follows.FASTEST,
         )
         self._pauses = Pauses(self._inputs.kinds, self.limit, self.n_tasks)
+        self.done = self._of_inputs(self.done)
         self._watermark = RunWatermark(self.rule, self._pauses, self.done, self.start_us, self.clock)
         self._reporting = Reporting()
         self._plans = Plans(self.checkpoint, self.tables, self.done.batch)
@@ -128,6 +129,13 @@ class MicroBatches:
             known: dict[str, int] | None = {} if is_new else None
             self.done = replace(self.done, waits=Waits(self.done.watermark_us, known))
         self._inputs.begin(self.done.offsets, stops_at_now=ends)
+
+    def _of_inputs(self, done: Done) -> Done:
+        """Return the progress without partitions of streams that the rules no longer read."""
+        known = {*self.sources, *self.by_spark}
+        parts = {name: part for name, part in done.partitions.items() if part.stream in known}
+        gone = done.partitions.keys() - parts.keys()
+        return replace(done, partitions=parts, waiting=done.waiting.without(gone)) if gone else done
 
     def next(self, batch: int) -> Plan | None:
         """Wait for the plan of micro-batch `batch` and return it; None: the run ends."""

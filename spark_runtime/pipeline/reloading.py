@@ -30,6 +30,7 @@ from spark_runtime.pipeline.checkpoint import (
     Checkpoint,
     last_committed,
     last_done,
+    planned,
     read_checkpoint,
     rules_after,
 )
@@ -115,6 +116,7 @@ def proposed(files: CheckpointFiles, pipeline: Pipeline) -> tuple[StoredRules, C
     before = rules_after(checkpoint, last_committed(checkpoint)).latest.rules
     found = candidate(before, compiled(before, pipeline), pipeline)
     require_continues(found.changes)
+    _require_no_new_tables(found)
     return before, found
 
 
@@ -214,12 +216,32 @@ class Reloading:
     def _require(self, found: Candidate) -> None:
         """Raise StateError (E0701) unless the stored state can continue with rules."""
         require_continues(found.changes)
+        _require_no_new_tables(found)
+        self._require_gone(found)
         for stream in self._only_spark():
             raise cannot_continue(
                 f"only Spark reads the source of stream `{stream}`",
                 "read the source from a disk, or Kafka without `via: spark`; or start with an empty "
                 "checkpoint directory",
             )
+
+    def _require_gone(self, found: Candidate) -> None:
+        """Raise StateError (E0701) if the rules before still need an input that is gone."""
+        gone = {change.name for change in found.changes.inputs if change.verdict is Verdict.GONE}
+        before = self._standing.latest.rules.streams
+        plan = planned(self._checkpoint, self._done.batch + 1)
+        read = set() if plan is None else {stream for share in plan.shares for stream, _ in share}
+        for name in sorted(gone):
+            if before[name].is_static:
+                raise cannot_continue(
+                    f"the static table `{name}` is gone",
+                    "keep a rule that joins it, or start with an empty checkpoint directory",
+                )
+            if name in read:
+                raise cannot_continue(
+                    f"input `{name}` is gone, and a micro-batch that was not finished reads it",
+                    "run the former pipeline file and rules once more, until a micro-batch is done",
+                )
 
     def _consider(self, found: Candidate, before: StoredRules) -> None:
         """Let rules follow, now or when they are approved."""
@@ -317,6 +339,17 @@ class Reloading:
         latest = before.following(found.rules, batch, begins_us, found.changes, cause)
         write_generation(self._files, latest)
         self._standing = Standing(before, latest)
+
+
+def _require_no_new_tables(found: Candidate) -> None:
+    """Raise StateError (E0701) if a table would begin without its versions so far, which would be late."""
+    for changed in found.changes.inputs:
+        stream = found.rules.streams.get(changed.name)
+        if changed.verdict is Verdict.NEW and stream and stream.table is not None and not stream.is_static:
+            raise cannot_continue(
+                f"table `{changed.name}` is new, and its versions so far would be late",
+                "start with an empty checkpoint directory",
+            )
 
 
 def _begins_us(read_until_us: int | None) -> int:

@@ -18,7 +18,7 @@ from cep.program.changes import Changes, changes_of
 from cep.rule_set import RuleSet
 from spark_runtime.pipeline.checkpoint import DONE, PIPELINE, Origin, SourceIdentity, new_name, pipeline_json
 from spark_runtime.pipeline.checkpoint import RULES as RULES_OF_CHECKPOINT
-from spark_runtime.pipeline.generations import require_continues
+from spark_runtime.pipeline.generations import require_continues, require_same_inputs
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.savepoint import RULES, SOURCES, Manifest, Savepoint, new_folder, opened
 from spark_runtime.pipeline.stored_rules import StoredRules
@@ -63,6 +63,7 @@ def restore(
     now = before if pipeline is None else pipeline.rules
     changes = changes_of(before.programs, now.programs)
     require_continues(changes)
+    require_same_inputs(changes)  # nobody knows the position of others
     with new_folder(path) as place:
         groups = _restore_groups(savepoint, before, now, place / FOLDER, n_groups)
         texts = savepoint.data(RULES)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -327,3 +327,44 @@ def test_a_change_that_was_only_recorded_may_be_taken_back(
     rows, whole = found(tmp_path), local_matches(BEFORE, EVENTS)
     names = {row["rule"] for row in whole}
     assert ids(rows, *names) == ids(whole, *names)
+
+
+DOORS = "doors: {event_time: ts, tie_break: [id], schema: {id: bigint, ts: timestamp, sensor: string}}"
+DOOR_RULE = """
+RULE opened
+FROM doors
+PARTITION BY sensor
+PATTERN one -> other
+WITHIN 1 HOUR
+DEFINE one AS id >= 0, other AS id >= 0
+MEASURES other.id AS id
+"""
+
+
+def test_streams_that_rules_begin_to_read_are_read_and_others_hold_nothing_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = written(tmp_path, "reload: on change")
+    quiet_run(file)
+    usual, rules = file.read_text(), tmp_path / "readings.cep"
+    source = "{stream: readings, format: json, path: events, max_files_per_trigger: 1}"
+    assert f"source: {source}" in usual
+    both = usual.replace("streams: {readings:", f"streams: {{{DOORS}, readings:").replace(
+        f"source: {source}", f"sources: [{source}, {{stream: doors, format: json, path: doors}}]"
+    )
+    doors = [
+        {"id": n, "ts": latest(FIRST) + timedelta(seconds=n), "sensor": f"s{n % 2}"} for n in range(-2, 8)
+    ]
+    write_json(tmp_path / "doors", doors, 2)
+    rules.write_text(AFTER + DOOR_RULE)
+    file.write_text(both)
+    summary = quiet_run(file)
+    assert summary.counts.read == len(doors)
+    rules.write_text(AFTER)
+    file.write_text(f"{usual}\n{FINISH}\n")
+    add(tmp_path, SECOND)
+    quiet_run(file)
+    require_right(tmp_path)
+    opened = [row["id"] for row in found(tmp_path) if row["rule"] == "opened"]
+    assert opened
+    assert min(opened) > 2  # an event that is not after the latest reading is not seen

@@ -16,10 +16,12 @@ from cep.formats.files import Format, Reading
 from cep.schema.stream import Field, Stream
 from spark_runtime.connectors.files.source import FolderSource
 from spark_runtime.event_time.done import Done
+from spark_runtime.event_time.partitions import Partition
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, planned
 from spark_runtime.pipeline.micro_batches import MicroBatches
+from spark_runtime.pipeline.next_plan import Turn
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.plan import Plan
 
@@ -35,6 +37,7 @@ def batches(
     interval_s: float | None = None,
     by_spark: tuple[str, ...] = (),
     max_files: int | None = 1,
+    turn: Turn | None = None,
 ) -> MicroBatches:
     checkpoint = Checkpoint(str(folder / "checkpoint"), "run", 2, LocalFiles(str(folder / "checkpoint")))
     source = FolderSource(
@@ -49,6 +52,7 @@ def batches(
         interval_s=interval_s,
         finishes=finishes,
         by_spark=by_spark,
+        turn=turn or Turn(),
     )
 
 
@@ -74,6 +78,47 @@ def test_a_run_reads_what_is_there_and_ends(tmp_path: Path) -> None:
     put(tmp_path, "c.json")
     assert run.next(2) is None
     assert (run.done.batch, run.done.offsets, len(run.seconds)) == (1, {"s": 2}, 2)
+
+
+@pytest.mark.parametrize("interval_s", [None, 0.0, 3600.0])
+def test_rules_that_others_follow_call_each_key_group_once_more_and_read_nothing(
+    tmp_path: Path, interval_s: float | None
+) -> None:
+    put(tmp_path, "a.json", "b.json")
+    turn = Turn()
+    run = batches(tmp_path, interval_s=interval_s, turn=turn)
+    run.next(0)
+    run.complete(0, Counts(latest={"s": (100, "a.json:1")}))
+    turn.leaves.set()
+    reached_us = run.done.watermark_us
+    plan = run.next(1)
+    assert plan is not None
+    assert (files(plan), plan.asks, plan.cap_us) == ([], True, reached_us)
+    run.complete(1, Counts())
+    assert run.next(2) is None
+    # Those that follow take the state over without input, and then read.
+    run = batches(tmp_path, run.done, turn=Turn(takes_over=2))
+    plan = run.next(2)
+    assert plan is not None
+    assert (files(plan), plan.asks, plan.cap_us) == ([], True, reached_us)
+    again = batches(tmp_path, run.done, turn=Turn(takes_over=2)).next(2)  # after a kill
+    assert again is not None
+    assert again.identity == plan.identity
+    run.complete(2, Counts())
+    assert files(run.next(3)) == ["b.json"]
+
+
+def test_rules_that_have_read_nothing_end_at_once_when_others_follow(tmp_path: Path) -> None:
+    turn = Turn()
+    turn.leaves.set()
+    assert batches(tmp_path, interval_s=3600.0, turn=turn).next(0) is None
+
+
+def test_partitions_of_a_stream_that_is_not_read_any_more_hold_nothing_back(tmp_path: Path) -> None:
+    put(tmp_path, "a.json")
+    gone = Partition("gone", 5, "x:1", 0.0)
+    done = replace(START, batch=0, partitions={"gone": gone, "s": Partition("s", 100, "a.json:1", 0.0)})
+    assert set(batches(tmp_path, done).done.partitions) == {"s"}
 
 
 def test_when_time_has_moved_the_operator_is_called_once_more(tmp_path: Path) -> None:
