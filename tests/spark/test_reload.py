@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from cep.commands.cli import main
-from cep.errors import StateError
+from cep.errors import CepError, StateError
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.local.match_file import match_chunks
@@ -270,27 +270,22 @@ POINTS = (
 """In the order of a change: each run comes to the next one."""
 
 
-class RunEndsHere(Exception):
-    """As a kill."""
-
-
-def ending(call: Callable[..., Any], moment: str) -> Callable[..., Any]:
-    def planted(*given: Any) -> Any:
-        if moment == "after":
-            call(*given)
-        raise RunEndsHere
-
-    return planted
-
-
 def run_until(file: Path, place: str, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a pipeline, and end it at a call."""
     module, _, name = place.rpartition(".")
-    call = getattr(importlib.import_module(module), name)
+    call, has_ended = getattr(importlib.import_module(module), name), []
+
+    def planted(*given: Any) -> None:
+        if moment == "after":
+            call(*given)
+        has_ended.append(moment)
+        raise RuntimeError("the run ends here")
+
     with monkeypatch.context() as patched:
-        patched.setattr(place, ending(call, moment))
-        with pytest.raises(Exception, match="RunEndsHere"):
+        patched.setattr(place, planted)
+        with pytest.raises(CepError):
             quiet_run(file)
+    assert has_ended == [moment]
 
 
 @pytest.mark.parametrize("state", ["inline", "files"])
