@@ -348,16 +348,17 @@ def test_streams_that_rules_begin_to_read_are_read_and_others_hold_nothing_back(
         f"source: {source}", f"sources: [{source}, {{stream: doors, format: json, path: doors}}]"
     )
     doors = [
-        {"id": n, "ts": latest(FIRST) + timedelta(seconds=n), "sensor": f"s{n % 2}"} for n in range(-2, 8)
+        {"id": n, "ts": latest(FIRST) + timedelta(seconds=20 * n), "sensor": f"s{n % 2}"}
+        for n in range(-2, 20)
     ]
     write_json(tmp_path / "doors", doors, 2)
     rules.write_text(AFTER + DOOR_RULE)
     file.write_text(both)
+    add(tmp_path, SECOND)
     summary = quiet_run(file)
-    assert summary.counts.read == len(doors)
+    assert summary.counts.read == len(doors) + len(SECOND)
     rules.write_text(AFTER)
     file.write_text(f"{usual}\n{FINISH}\n")
-    add(tmp_path, SECOND)
     quiet_run(file)
     require_right(tmp_path)
     opened = [row["id"] for row in found(tmp_path) if row["rule"] == "opened"]
