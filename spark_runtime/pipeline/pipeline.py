@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -68,7 +69,8 @@ def run_pipeline(
     RuleError, InputError, StateError, SetupError, CepError
         The run failed; the message says why.
     """
-    pipeline = load_pipeline(path, Trust.of(roots, any_spark_setting=allow_spark_settings))
+    load = partial(load_pipeline, path, Trust.of(roots, any_spark_setting=allow_spark_settings))
+    pipeline = load()
     errors = Console(stderr=True, highlight=False)
     if pipeline.warnings:
         errors.print(render(in_order(pipeline.warnings)), markup=False, soft_wrap=True)
@@ -86,6 +88,7 @@ def run_pipeline(
         if isinstance(run, StreamRun):
             run.accepts_source_change = accept_source_change
             run.accepts_older_checkpoint = accept_older_checkpoint
+            run.load_again = load
         try:
             with _quiet_py4j():
                 run.run()

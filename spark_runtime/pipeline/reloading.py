@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from cep.engine.event_time.watermark import START_OF_TIME_US
@@ -149,6 +149,8 @@ class Reloading:
         Is called with each message.
     only_spark
         Returns the streams whose sources only Spark can read.
+    load
+        Reads the pipeline file again, which is trusted no further than before.
     """
 
     def __init__(
@@ -157,12 +159,14 @@ class Reloading:
         pipeline: Pipeline,
         say: Callable[[str], None],
         only_spark: Callable[[], Sequence[str]],
+        load: Callable[[], Pipeline] | None = None,
     ) -> None:
         self._checkpoint = checkpoint
         self._files = checkpoint.files
         self._pipeline = pipeline
         self._say = say
         self._only_spark = only_spark
+        self._load = partial(load_pipeline, pipeline.file) if load is None else load
         self._standing = rules_after(checkpoint, self._done.batch)
         self._next: Candidate | None = None
         self._waits: Candidate | None = None  # for its approval
@@ -277,7 +281,7 @@ class Reloading:
         elif self._watched.have_changed(now_s):
             self._waits = None
             try:
-                self._compare(load_pipeline(self._pipeline.file))
+                self._compare(self._load())
             except CepError as error:
                 self._say(f"warning: the changed rules are not used, those before continue\n{error}")
         elif self._waits is not None and approval_of(self._files, self.turn.rules, self._waits.rules):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
@@ -276,6 +276,7 @@ class StreamRun(PipelineRun):
     told_absent: set[str] = field(default_factory=set)  # streams whose first events have arrived
     has_ended: bool = False  # whether all micro-batches of the query are done
     reloading: Reloading | None = None
+    load_again: Callable[[], Pipeline] | None = None  # reads the pipeline file, as far as it is trusted
 
     def run(self) -> Counts:
         """Run to the end of the input or until Ctrl-C; return the summary."""
@@ -307,7 +308,8 @@ class StreamRun(PipelineRun):
         if manager is not None and _MANAGER not in dict(self.pipeline.spark):
             self.spark.conf.set(_MANAGER, manager)
         only_spark = partial(self._only_spark, checkpoint)
-        reloading = self.reloading = Reloading(checkpoint, self.pipeline, self._say, only_spark)
+        load = self.load_again
+        reloading = self.reloading = Reloading(checkpoint, self.pipeline, self._say, only_spark, load)
         self.pipeline = reloading.turn.pipeline
         tables = self._tables(checkpoint, files)
         self._check_sinks()
