@@ -22,6 +22,7 @@ _MODULES = {
         "doctor",
         "explain",
         "fmt",
+        "init",
         "match",
         "package",
         "plot",

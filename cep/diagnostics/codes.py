@@ -232,7 +232,7 @@ FILES: dict[str, str] = {
 
 LIBRARY: dict[str, str] = {
     "E0660": "the library has no such rule",
-    "E0661": "a copy would replace a file of yours",
+    "E0661": "a file of yours would be replaced",
 }
 """E066. Copies from the rule library."""
 
