@@ -41,6 +41,30 @@ _MODULES = {
     "why": "cep.commands.why",
 }
 
+EXAMPLES = {
+    "check": "cep check rules",
+    "completion": "cep completion bash",
+    "diff": "cep diff rules new_rules",
+    "doctor": "cep doctor pipeline.yaml",
+    "explain": "cep explain rules",
+    "fmt": "cep fmt rules --check",
+    "init": "cep init alerts",
+    "match": "cep match rules --input events/transactions.jsonl",
+    "package": "cep package pipeline.yaml -o job.zip",
+    "plot": "cep plot rules --output rules.svg",
+    "profile": "cep profile transactions=events/transactions.jsonl",
+    "restore": "cep restore saved/monday out/checkpoint",
+    "rules": "cep rules copy card_testing --to mine",
+    "run": "cep run pipeline.yaml",
+    "savepoint": "cep savepoint out/checkpoint saved/monday",
+    "spool": "cep spool http --into inbox",
+    "state": "cep state ls out/checkpoint",
+    "test": "cep test rules",
+    "warm": "cep warm",
+    "why": "cep why rules --key c2 --input events/transactions.jsonl",
+}
+"""One use of each verb, with the files that `cep init` writes."""
+
 
 class _Verbs(ErrorReportingGroup):
     """The verbs, each loaded when it is requested."""
@@ -54,6 +78,7 @@ class _Verbs(ErrorReportingGroup):
         if cmd_name not in _MODULES:
             return None
         verb: click.Command = getattr(importlib.import_module(_MODULES[cmd_name]), cmd_name)
+        verb.epilog = f"Example: {EXAMPLES[cmd_name]}"
         return verb
 
 
@@ -61,7 +86,7 @@ class _Verbs(ErrorReportingGroup):
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 problems in your files, 2 wrong usage, 3 done, but not every file was read "
-    "as it is, 130 interrupted.",
+    "as it is, 70 a fault of spark-cep, 130 interrupted.",
 )
 @click.version_option(package_name="spark-cep", prog_name="cep")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import click
@@ -68,3 +69,35 @@ def test_every_option_that_the_page_names_is_there() -> None:
 def test_every_exit_code_of_the_command_is_explained() -> None:
     codes = {str(value) for name, value in vars(cep.commands.group).items() if name.startswith("EXIT_")}
     assert set(re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)) == {"0", "2", *codes}
+    assert set(re.findall(r"(?<=[:,] )\d+(?= )", MAIN.epilog or "")) == {"0", "2", *codes}
+
+
+OF_A_PIPELINE = {"doctor", "package", "restore", "run", "savepoint", "spool", "state", "warm"}
+"""Verbs whose example needs Spark, a checkpoint, a server or a minute: it is only parsed."""
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_the_help_of_a_command_ends_with_an_example_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(MAIN, [verb, "--help"], prog_name="cep").output.splitlines()
+    example = shown[-1].partition("Example: ")[2]
+    assert example == cep.commands.cli.EXAMPLES[verb]
+    name, *arguments = shlex.split(example)
+    assert (name, arguments[0]) == ("cep", verb)
+    assert CliRunner().invoke(MAIN, ["init", "."]).exit_code == 0
+    shutil.copytree("rules", "new_rules")
+    shutil.copy("streams.yaml", "new_rules")
+    if verb not in OF_A_PIPELINE:
+        result = CliRunner().invoke(MAIN, arguments)
+        assert result.exit_code == 0, result.output
+        return
+    command, rest = VERBS[verb], arguments[1:]
+    while isinstance(command, click.Group):
+        command, rest = command.commands[rest[0]], rest[1:]
+    command.make_context(verb, rest)
+
+
+def test_each_command_has_one_example() -> None:
+    assert set(cep.commands.cli.EXAMPLES) == set(VERBS)
