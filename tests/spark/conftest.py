@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _FUNCTION = "the function of foreachBatch runs in the server, see connect.py"
 _PLAN = "it reads a plan of Spark, in Java"
 _PIPELINE = "a pipeline needs a driver of its own"
+_FILES = "it writes by Java's file systems"
 _SESSION = "it starts a session with Java in a process of its own"
 
 NOT_REMOTE = {
@@ -28,19 +29,27 @@ NOT_REMOTE = {
     "test_runner_contract.py": _PIPELINE,
     "test_own_session.py": _SESSION,
     "test_session.py": _SESSION,
-    "test_a_folder_that_only_spark_reaches_tells_numbers": "it writes by Java's file systems",
+    "test_a_folder_that_only_spark_reaches_tells_its_micro_batches": _FILES,
+    "test_files_are_replaced_in_one_step_and_created_once": _FILES,
+    "[remote]": _FILES,
     "test_the_manager_of_files_of_checkpoints_exists": "it asks Java for a class",
     "test_java_forgets_the_state_of_streams_at_once": "it asks Java for its state stores",
     "test_a_listener_tells_where_the_watermark_is": "it waits for the listeners in Java",
 }
-"""Name of a test, or of a file of tests -> why it does not run with Spark Connect."""
+"""Name of a test, of a file of tests, or the parameter `name` -> why it does not run with Spark Connect."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/spark/" in item.path.as_posix():
             item.add_marker(pytest.mark.spark)
-            names = (getattr(item, "originalname", item.name), item.path.name)
+            original = getattr(item, "originalname", item.name)
+            parameters = (
+                item.callspec.params
+                if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+                else {}
+            )
+            names = (original, f"[{parameters.get('name')}]", item.path.name)
             why = next(filter(None, map(NOT_REMOTE.get, names)), None)
             if IS_REMOTE and why:
                 item.add_marker(pytest.mark.skip(reason=why))

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cep.compiler.compile import compile_sources
 from cep.errors import Source
@@ -239,6 +240,18 @@ def drain(matches: DataFrame, name: str, checkpoint: Path) -> list[dict[str, Any
         files = [str(file) for file in sorted(Path(folder).glob("part-*"))]
         return spark_rows(matches.sparkSession.read.schema(matches.schema).parquet(*files)) if files else []
     return rows
+
+
+def observed(query: StreamingQuery) -> list[dict[str, int]]:
+    """Return the counts of `detect` in each micro-batch."""
+    rows = [row for progress in query.recentProgress for row in progress["observedMetrics"].values()]
+    # PySpark's client of Spark Connect returns the values beside their schema.
+    return [
+        dict(zip((field["name"] for field in row["schema"]["fields"]), row["values"], strict=True))
+        if IS_REMOTE
+        else row.asDict()
+        for row in rows
+    ]
 
 
 def far_future_event() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from spark_runtime.pipeline.stored_state import stored_groups
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.forced_state import force_files, force_nothing
 from tests.left_out import require
-from tests.spark.events import RULES, comparable, compiled, stream_of_files
+from tests.spark.events import RULES, comparable, compiled, observed, stream_of_files
 from tests.spark.test_pipeline import keyed_events, quiet_run, read, write_json, write_pipeline
 
 
@@ -175,7 +175,7 @@ def test_detect_keeps_state_in_a_folder_of_each_query(spark: SparkSession, tmp_p
             break
         query.awaitTermination()
         found = spark.read.parquet(str(tmp_path / "out")).collect()
-        metrics = [row for one in query.recentProgress for row in one["observedMetrics"].values()]
+        metrics = observed(query)
         assert 0 < max(row["state_bytes"] for row in metrics) < 2000, metrics  # pointers
         touched = sum(row["keys_touched"] for row in metrics)
         # The last second waits until the next events arrive: 1,000 of the first, 4 of the later ones.
