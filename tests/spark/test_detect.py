@@ -204,7 +204,7 @@ def test_events_that_are_no_dataframe_are_refused_with_what_to_write(spark: Spar
     path = "read it first: spark.read.json(path), spark.read.parquet(path), spark.table(name)"
     dictionary = "give a DataFrame, or a dictionary of them: {'logins': logins, 'payments': payments}"
     for events, kind, instead in (
-        (pd.DataFrame({"id": [1]}), "pandas.core.frame.DataFrame", pandas),
+        (pd.DataFrame({"id": [1]}), f"{pd.DataFrame.__module__}.DataFrame", pandas),
         ("events.jsonl", "str", path),
         (Path("events.jsonl"), "pathlib.PosixPath", path),
         ([{"id": 1}], "list", "write spark.createDataFrame(events)"),
