@@ -42,12 +42,14 @@ _MODULES = {
 }
 
 EXAMPLES = {
+    "approve": "cep approve pipeline.yaml --by ann",
     "check": "cep check rules",
     "completion": "cep completion bash",
     "diff": "cep diff rules new_rules",
     "doctor": "cep doctor pipeline.yaml",
     "explain": "cep explain rules",
     "fmt": "cep fmt rules --check",
+    "history": "cep history out/checkpoint",
     "init": "cep init alerts",
     "match": "cep match rules --input events/transactions.jsonl",
     "package": "cep package pipeline.yaml -o job.zip",
@@ -78,7 +80,8 @@ class _Verbs(ErrorReportingGroup):
         if cmd_name not in _MODULES:
             return None
         verb: click.Command = getattr(importlib.import_module(_MODULES[cmd_name]), cmd_name)
-        verb.epilog = f"Example: {EXAMPLES[cmd_name]}"
+        if cmd_name in EXAMPLES:
+            verb.epilog = f"Example: {EXAMPLES[cmd_name]}"
         return verb
 
 

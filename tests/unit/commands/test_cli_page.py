@@ -72,7 +72,18 @@ def test_every_exit_code_of_the_command_is_explained() -> None:
     assert set(re.findall(r"(?<=[:,] )\d+(?= )", MAIN.epilog or "")) == {"0", "2", *codes}
 
 
-OF_A_PIPELINE = {"doctor", "package", "restore", "run", "savepoint", "spool", "state", "warm"}
+OF_A_PIPELINE = {
+    "approve",
+    "doctor",
+    "history",
+    "package",
+    "restore",
+    "run",
+    "savepoint",
+    "spool",
+    "state",
+    "warm",
+}
 """Verbs whose example needs Spark, a checkpoint, a server or a minute: it is only parsed."""
 
 

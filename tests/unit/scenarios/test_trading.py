@@ -74,7 +74,7 @@ def test_a_rule_of_the_library_has_stories_or_is_for_information_only(run: Run) 
 _SEVERITY = r"RULE (\w+)\n  TITLE .*\n  SEVERITY (\w+)"
 
 _SECOND = """  second AS is_trade AND price BETWEEN low.price - 0.1 * (high.price - low.price)
-                                   AND low.price + 0.1 * (high.price - low.price),
+                AND low.price + 0.1 * (high.price - low.price),
 """
 
 # Each reason for a near miss, and the parts of its rule without which the near miss is reported: a part, what
