@@ -101,7 +101,10 @@ def _clause(words: Sequence[_Word]) -> Iterator[_Word]:
     """Place the words of a clause."""
     first = words[0].token.word
     gaps = spaces([word.token for word in words], is_pattern=first == "PATTERN")
-    words = [word._replace(spaces=gap) for word, gap in zip(words, gaps, strict=True)]
+    words = [
+        word._replace(spaces=gap, is_first=word.is_first and _may_begin_line(words, at))
+        for at, (word, gap) in enumerate(zip(words, gaps, strict=True))
+    ]
     indent = 2 if first in _HEAD else 0
     head = words[0]._replace(indent=indent, begins_line=True)
     if first in _LISTS:
@@ -116,6 +119,13 @@ def _clause(words: Sequence[_Word]) -> Iterator[_Word]:
     else:
         for before, word in pairwise(words):
             yield word._replace(indent=hang, begins_line=word.is_first and before.text == ",")
+
+
+def _may_begin_line(words: Sequence[_Word], at: int) -> bool:
+    """Return whether a line break of the author before a word stays: always after a comment."""
+    if words[at].comments:
+        return True
+    return words[at].text not in _NEVER_FIRST and words[at - 1].text not in _NEVER_LAST
 
 
 def _spelled(words: Sequence[_Word], keywords: frozenset[int]) -> list[_Word]:
@@ -204,7 +214,7 @@ def _is_aligned(item: Sequence[_Word], head: int, clause: str) -> bool:
     """Return whether AS or = of an item is in the common column."""
     is_whole = not any(word.comments for word in item[1 : head + 1])
     if clause in ("MEASURES", "SELECT"):
-        is_whole = is_whole and not any(word.is_first for word in item[1:head])
+        is_whole = is_whole and not any(word.is_first for word in item[2:head])
     return is_whole and _width(item[:head]) <= _WIDEST
 
 
@@ -226,7 +236,7 @@ def _flow(words: Sequence[_Word], column: int, hang: int, step: int) -> Iterator
     for at, word in enumerate(words):
         before = words[at - 1].text if at else ""
         deeper = depth if step == 1 or junctions[at] is not None or before in (*CLOSING, ",") else depth + 1
-        begins = word.is_first and word.text not in _NEVER_FIRST and before not in _NEVER_LAST
+        begins = word.is_first
         depth += (word.text in CLOSING) - (word.text in CLOSING.values())
         if not is_divided and junctions[at] == 0:
             ends = [place for place in range(at + 1, len(words)) if junctions[place] == 0] or [len(words)]

@@ -155,6 +155,13 @@ def test_lines_of_a_condition_stay_and_a_long_line_is_divided() -> None:
     ]
 
 
+@pytest.mark.parametrize("value", ["ABS(\na.p\n)", "TIMESTAMP\n'1970-01-01 00:00:00'", "a\n.p", "a.p +\n1"])
+def test_columns_are_the_same_when_a_line_break_of_an_item_goes(value: str) -> None:
+    text = f"{HEAD}PATTERN a\nMEASURES a.longer_name AS n,\n{value} AS m\n"
+    once = laid_out(Source("r.cep", text))
+    assert laid_out(Source("r.cep", once)) == once
+
+
 def test_a_text_with_a_problem_is_refused() -> None:
     with pytest.raises(RuleError, match="E0101"):
         laid_out(Source("r.cep", f"{HEAD}PATTERN a ->\n"))
