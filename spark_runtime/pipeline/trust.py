@@ -73,8 +73,8 @@ _LISTED = re.compile(
             rf"spark\.sql\.execution\.arrow\.{_COUNT}(?:\.{_COUNT})*",
             r"spark\.sql\.streaming\.(?:minBatchesToRetain|numRecentProgressUpdates|pollingDelay|metricsEnabled)",
             r"spark\.sql\.streaming\.(?:noDataMicroBatches\.enabled|multipleWatermarkPolicy|stopTimeout)",
-            rf"spark\.sql\.streaming\.stateStore\.(?:minDeltasForSnapshot|maintenanceInterval|rocksdb\.{_COUNT}"
-            rf"(?:\.{_COUNT})*)",
+            rf"spark\.sql\.streaming\.stateStore\.(?:minDeltasForSnapshot|maintenanceInterval|"
+            rf"checkpointFormatVersion|rocksdb\.{_COUNT}(?:\.{_COUNT})*)",
             rf"spark\.hadoop\.fs\.s3a\.{_S3A}",
             r"spark\.hadoop\.fs\.azure\.account\.(?:key|auth\.type|oauth2\.client\.(?:id|secret|endpoint))(?:\.[\w.-]+)?",
             r"spark\.hadoop\.fs\.gs\.project\.id",
@@ -91,7 +91,9 @@ _CLASSES_OF = {
         r"\.(?:auth\.)?[A-Za-z]+(?:\s*,\s*)?)+"
     ),
     re.compile(r"spark\.serializer"): re.compile(r"org\.apache\.spark\.serializer\.(?:Kryo|Java)Serializer"),
-    re.compile(r"spark\.io\.compression\.codec"): re.compile(r"lz4|lzf|snappy|zstd"),
+    re.compile(r"spark\.(?:io|sql\.streaming\.stateStore)\.compression\.codec"): re.compile(
+        r"lz4|lzf|snappy|zstd"
+    ),
     re.compile(r"spark\.sql\.streaming\.stateStore\.providerClass"): re.compile(
         r"org\.apache\.spark\.sql\.execution\.streaming\.state\.[A-Za-z0-9]+"
     ),

@@ -9,7 +9,6 @@ from random import Random
 
 from hypothesis import given, settings
 
-from tests.deep import n_cases
 from tests.property.changed_rules import TALLY, Changed, ChangedRules, both, changed_sets, compiled
 from tests.property.test_engine import GATE
 from tests.property.variants import Pool, fill
@@ -20,7 +19,7 @@ KIND = ChangedRules(changed_sets())
 def test_rules_that_change_report_what_new_and_old_rules_would() -> None:
     TALLY.clear()
 
-    @settings(GATE, max_examples=n_cases(30))
+    @settings(GATE, max_examples=30)
     @given(changed_sets())
     def compare(case: Changed) -> None:
         sets = compiled(case)
