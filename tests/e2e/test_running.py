@@ -140,6 +140,7 @@ def many_events(seed: int, n: int) -> str:
     return "".join(lines)
 
 
+@pytest.mark.deep
 def test_a_standalone_cluster_gives_the_matches_of_a_local_run(folder: Path) -> None:
     (folder / "job.py").write_text(JOB)
     (folder / "events.jsonl").write_text(many_events(5, 3000))

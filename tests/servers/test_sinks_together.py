@@ -119,18 +119,20 @@ def posted(web: WebServer) -> list[str]:
 
 MOMENTS = [
     ("webhook", "after the write of webhook"),
+    ("rabbitmq", "after the write of rabbitmq"),
     ("postgres", "before the commit of postgres"),
 ]
 MORE = [  # each kill takes up to twenty seconds
     *MOMENTS,
-    ("rabbitmq", "after the write of rabbitmq"),
     ("delta", "after the commit of delta"),
     ("postgres", "after the commit of postgres"),
     ("delta", "before the commit of delta"),
 ]
 
 
-@pytest.mark.parametrize("moments", [MOMENTS, pytest.param(MORE, marks=pytest.mark.deep)], ids=["two", "six"])
+@pytest.mark.parametrize(
+    "moments", [MOMENTS, pytest.param(MORE, marks=pytest.mark.deep)], ids=["three", "six"]
+)
 def test_a_run_that_is_killed_around_the_writes_of_its_sinks_loses_nothing(
     spark: SparkSession,
     postgres: PostgresServer,
