@@ -126,7 +126,7 @@ def init(folder: Path, quiet: bool) -> None:
     paths = {folder / name: text for name, text in _FILES.items()}
     for path in paths:
         if path.exists() or path.is_symlink():
-            raise InputError("E0661", f"`{path}` is there: nothing was written", "name another directory")
+            raise InputError("E0661", f"`{path}` exists: nothing was written", "name another directory")
     for path, text in paths.items():
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -153,13 +153,13 @@ def _record(
     paths: Sequence[Path], streams: Path | None, match: str, inputs: Sequence[str], file_format: str | None
 ) -> None:
     """Write the test of a match into the test file of its rule."""
-    from cep.errors import InputError
+    from cep.errors import InputError, RuleError
     from cep.local.match_file import read_inputs
     from cep.local.replay import typed_tables
     from cep.rule_tests.reading import beside_rule, read_tests
     from cep.rule_tests.recording import read_match, recorded_case
     from cep.rulebook import compile_rulebook, load_rulebook
-    from cep.write_errors import writing
+    from cep.spool.folder import write_whole
 
     text = sys.stdin.read() if match == "-" else match
     if not text.lstrip().startswith("{") and Path(match).is_file():
@@ -184,14 +184,15 @@ def _record(
         raise InputError(
             "E0676", f"`{file}` has a test of match {found['match_id']}", "remove it there first"
         )
-    with writing(file):
-        was = file.read_bytes() if file.is_file() else None
-        file.write_text(before if before.endswith("\n") else before + "\n", encoding="utf-8")
-        with file.open("a", encoding="utf-8") as out:
-            out.write(case)
+    was = file.read_text(encoding="utf-8") if file.is_file() else None
+    end = "" if before.endswith("\n") else "\n"
+    write_whole(file, before + end + case)  # on a full disk the file remains as it was
     try:
         tests = read_tests(file, streams)
-    except Exception:
-        file.unlink() if was is None else file.write_bytes(was)
+    except RuleError:  # such as a text that is too large
+        if was is None:
+            file.unlink()
+        else:
+            write_whole(file, was)
         raise
     click.echo(f"{file}: {tests.cases[-1].name}, {len(tests.cases[-1].steps)} events")

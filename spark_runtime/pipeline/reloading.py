@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.warm import is_warm, missing, warm_up
 from cep.errors import CepError, Source
@@ -25,6 +27,7 @@ from cep.rule_set import RuleSet
 from cep.rulebook import compile_texts
 from cep.schema.time_literals import time_for_people
 from spark_runtime.event_time.done import Done
+from spark_runtime.pipeline.approval import FILE as APPROVED
 from spark_runtime.pipeline.approval import Approval, approval_of
 from spark_runtime.pipeline.checkpoint import (
     Checkpoint,
@@ -34,6 +37,7 @@ from spark_runtime.pipeline.checkpoint import (
     read_checkpoint,
     rules_after,
 )
+from spark_runtime.pipeline.failures import as_cep_error
 from spark_runtime.pipeline.generations import (
     Cause,
     Standing,
@@ -172,6 +176,7 @@ class Reloading:
         self._waits: Candidate | None = None  # for its approval
         self._watched: WatchedFiles | None = None
         self._looked_s = float("-inf")
+        self._has_told = False  # that the approval cannot be read
         if not numbers(self._files):
             is_first = self._done.batch < 0 and not self._standing.is_pending
             cause = cause_of(self._standing.latest.rules.texts) if is_first else Cause()
@@ -249,7 +254,7 @@ class Reloading:
 
     def _consider(self, found: Candidate, before: StoredRules) -> None:
         """Let rules follow, now or when they are approved."""
-        approval = approval_of(self._files, before, found.rules)
+        approval = self._approval(before, found.rules)
         if self._pipeline.reload is Reload.AFTER_APPROVAL and approval is None:
             self._waits = found
             self._say(
@@ -258,6 +263,24 @@ class Reloading:
             )
             return
         self._waits, self._next = None, found
+
+    def _approval(self, before: StoredRules, now: StoredRules) -> Approval | None:
+        """Return the approval of a change, or None; report once why it cannot be read.
+
+        A file of another user, or storage that is gone for a moment, does not end a run.
+        """
+        try:
+            found = approval_of(self._files, before, now)
+        except (OSError, Py4JError) as error:
+            if not self._has_told:
+                why = error.strerror if isinstance(error, OSError) else as_cep_error(error)
+                self._say(
+                    f"warning: `{APPROVED}` in the checkpoint cannot be read, so nothing is approved: {why}"
+                )
+            self._has_told = True
+            return None
+        self._has_told = False
+        return found
 
     # ------------------------------------------------------------ while it runs
 
@@ -284,7 +307,7 @@ class Reloading:
                 self._compare(self._load())
             except CepError as error:
                 self._say(f"warning: the changed rules are not used, those before continue\n{error}")
-        elif self._waits is not None and approval_of(self._files, self.turn.rules, self._waits.rules):
+        elif self._waits is not None and self._approval(self.turn.rules, self._waits.rules):
             self._waits, self._next = None, self._waits
         return self.leaves
 
@@ -337,7 +360,7 @@ class Reloading:
 
     def _record(self, found: Candidate, begins_us: int | None) -> None:
         before = self._standing.latest
-        approval = approval_of(self._files, before.rules, found.rules)
+        approval = self._approval(before.rules, found.rules)
         cause = cause_of(found.rules.texts, approval)
         batch = self._done.batch + 1
         latest = before.following(found.rules, batch, begins_us, found.changes, cause)

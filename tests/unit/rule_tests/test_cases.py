@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -270,6 +271,25 @@ def test_a_recorded_alert_expects_all_rows_and_is_not_changed_by_defaults() -> N
     first, _ = cep_prints("match pair.cep -i taps.jsonl -q").splitlines()
     assert record(first).output.endswith(", 2 events\n")
     assert cep_prints("test pair.cep").endswith("1 file, 2 cases: all passed\n")
+
+
+def test_a_disk_that_is_full_leaves_the_test_file_as_it_was() -> None:
+    file = Path("pair.test.yaml")
+    file.write_text(case_with(A, B))
+    before = file.read_text()
+    events = [
+        {"k": "one", "ts": f"2024-05-01T00:00:0{n}Z", "kind": kind, "x": 1.5} for n, kind in enumerate("ab")
+    ]
+    Path("taps.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (line,) = cep_prints("match pair.cep -i taps.jsonl -q").splitlines()
+    most, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
+    try:
+        result = record(line)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    assert "error[E0609]: `pair.test.yaml` cannot be written" in result.output
+    assert file.read_text() == before
 
 
 def test_the_value_of_a_parameter_is_changed_too() -> None:

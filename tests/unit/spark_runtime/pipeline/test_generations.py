@@ -13,7 +13,7 @@ import pytest
 from cep.errors import Source, StateError
 from cep.program.changes import RuleChange, Verdict
 from spark_runtime.pipeline.approval import Approval, approval_of, approve
-from spark_runtime.pipeline.checkpoint import read_checkpoint, recorded_rules, rules_after
+from spark_runtime.pipeline.checkpoint import open_checkpoint, read_checkpoint, recorded_rules, rules_after
 from spark_runtime.pipeline.generations import (
     Cause,
     Generation,
@@ -22,7 +22,9 @@ from spark_runtime.pipeline.generations import (
     withdraw,
     write_generation,
 )
-from spark_runtime.pipeline.reloading import cause_of
+from spark_runtime.pipeline.pipeline_file import load_pipeline
+from spark_runtime.pipeline.reloading import Reloading, cause_of
+from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.pipeline.watched_files import WatchedFiles
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.unit.spark_runtime.pipeline.test_checkpoint import begin, opened, refusal, rule, stored
@@ -106,6 +108,38 @@ def test_an_approval_is_of_one_change(tmp_path: Path) -> None:
         assert approval_of(files, before, now) is None
     (tmp_path / "approved.json").write_text(json.dumps({"by": "ann"}))
     assert approval_of(files, ONE, TWO) is None
+
+
+class OfAnotherUser(LocalFiles):
+    """A checkpoint in which another user has written the approval, and only that user may read it."""
+
+    def read_bytes(self, name: str) -> bytes | None:
+        if name == "approved.json":
+            raise PermissionError(13, "Permission denied")
+        return super().read_bytes(name)
+
+
+def test_an_approval_that_cannot_be_read_is_reported_once_and_the_run_continues(tmp_path: Path) -> None:
+    (tmp_path / "streams.yaml").write_text(
+        "streams: {taps: {event_time: ts, schema: {ts: timestamp, k: string, v: double}}}\n"
+    )
+    text = "RULE r FROM taps PARTITION BY k PATTERN a DEFINE a AS v > 1\n"
+    (tmp_path / "r.cep").write_text(text)
+    (tmp_path / "pipeline.yaml").write_text(
+        "rules: [r.cep]\nsource: {stream: taps, format: json, path: in}\nsinks: [{format: console}]\n"
+        "checkpoint: checkpoint\ntrigger: 1 second\n"
+    )
+    before = load_pipeline(tmp_path / "pipeline.yaml")
+    files = OfAnotherUser(str(tmp_path / "checkpoint"))
+    stored_rules = StoredRules.of(before.texts, before.rules)
+    checkpoint = open_checkpoint(files, before.checkpoint, stored_rules, {}, 1)
+    (tmp_path / "r.cep").write_text(text.replace("> 1", "> 2"))
+    said: list[str] = []
+    reloading = Reloading(checkpoint, load_pipeline(tmp_path / "pipeline.yaml"), said.append, tuple)
+    assert [reloading.look(now_s) for now_s in (0, 2, 4)] == [False, False, False]
+    assert reloading.turn.rules.version == stored_rules.version
+    told = "`approved.json` in the checkpoint cannot be read, so nothing is approved: Permission denied"
+    assert [line for line in said if "approved.json" in line] == [f"warning: {told}"]
 
 
 def test_the_version_of_rules_depends_on_texts_and_streams_and_not_on_the_names_of_files() -> None:
