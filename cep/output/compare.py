@@ -1,0 +1,126 @@
+"""Two rule sets over the same events: what fires newly, and what no longer, by rule, key and day.
+
+compared = compare(before, matches_before, now, matches_now)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from cep.rule_set import KIND, RETRACT, REVISION, RuleSet
+
+Key: TypeAlias = tuple[tuple[str, Any], ...]
+"""Names and values of the columns of PARTITION BY."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """The matches of one rule and key that end on one day (UTC), before and now.
+
+    Parameters
+    ----------
+    same
+        Matches of both, with the same `match_id`.
+    moved
+        Matches of both that overlap in time, but consist of other events.
+    newly, no_longer
+        The other matches of now, and those of before.
+    """
+
+    rule: str
+    key: Key
+    day: str
+    same: int = 0
+    moved: int = 0
+    newly: int = 0
+    no_longer: int = 0
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.moved or self.newly or self.no_longer)
+
+
+class _Match(NamedTuple):
+    start: datetime
+    end: datetime
+    id: str
+
+
+def compare(
+    before: RuleSet, matches_before: pa.Table, now: RuleSet, matches_now: pa.Table
+) -> tuple[Fired, ...]:
+    """Return what two rule sets report of the same events, by rule, key and day, in this order.
+
+    Parameters
+    ----------
+    before, now
+        The rule sets.
+    matches_before, matches_now
+        Their matches (`RuleSet.match_schema`), in any order. A row that was withdrawn does not count. Of a
+        match with several rows, one for each event, one counts.
+    """
+    then, after = _by_key(before, matches_before), _by_key(now, matches_now)
+    counts: dict[tuple[str, Key, str], Counter[str]] = {}
+    for rule, key in dict.fromkeys((*then, *after)):
+        for word, match in _judged(then.get((rule, key), set()), after.get((rule, key), set())):
+            day = match.end.astimezone(UTC).date().isoformat()
+            counts.setdefault((rule, key, day), Counter())[word] += 1
+    return tuple(Fired(*place, *_in_order(counts[place])) for place in sorted(counts, key=repr))
+
+
+def by_rule(compared: Iterable[Fired]) -> dict[str, Fired]:
+    """Return the sums over all keys and days, by rule."""
+    sums: dict[str, Counter[str]] = {}
+    for item in compared:
+        of_rule = sums.setdefault(item.rule, Counter())
+        of_rule.update(same=item.same, moved=item.moved, newly=item.newly, no_longer=item.no_longer)
+    return {rule: Fired(rule, (), "", *_in_order(found)) for rule, found in sums.items()}
+
+
+def _in_order(counts: Counter[str]) -> tuple[int, int, int, int]:
+    return counts["same"], counts["moved"], counts["newly"], counts["no_longer"]
+
+
+def _by_key(rules: RuleSet, matches: pa.Table) -> Mapping[tuple[str, Key], set[_Match]]:
+    """Return the matches of each rule and key that were not withdrawn."""
+    keys = {rule.name: program.key for program in rules.programs for rule in program.rules}
+    names = {"rule", "match_id", "match_start", "match_end", *(name for key in keys.values() for name in key)}
+    has_kinds = {KIND, REVISION} <= set(matches.column_names)
+    names |= {KIND, REVISION} if has_kinds else set()
+    latest: dict[tuple[str, Key, _Match], tuple[int, bool]] = {}
+    for batch in matches.select(sorted(names)).to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            rule = row["rule"]
+            key = tuple((name, row[name]) for name in keys[rule])
+            match = _Match(row["match_start"], row["match_end"], row["match_id"])
+            state = (row[REVISION] or 0, row[KIND] == RETRACT) if has_kinds else (0, False)
+            place = (rule, key, match)
+            latest[place] = max(latest.get(place, state), state)
+    found: dict[tuple[str, Key], set[_Match]] = {}
+    for (rule, key, match), (_, is_withdrawn) in latest.items():
+        if not is_withdrawn:
+            found.setdefault((rule, key), set()).add(match)
+    return found
+
+
+def _judged(then: set[_Match], now: set[_Match]) -> Iterator[tuple[str, _Match]]:
+    """Yield the matches of one rule and key, each with the count of `Fired` that it belongs to."""
+    yield from (("same", match) for match in then & now)
+    gone, new = sorted(then - now), sorted(now - then)
+    while gone and new:
+        if gone[-1].start > new[-1].end:
+            yield "no_longer", gone.pop()
+        elif new[-1].start > gone[-1].end:
+            yield "newly", new.pop()
+        else:
+            gone.pop()
+            yield "moved", new.pop()
+    yield from (("no_longer", match) for match in gone)
+    yield from (("newly", match) for match in new)
