@@ -29,13 +29,13 @@ SHARE = Target(0.8)
 FRAUD_FILES, FRAUD_PER_BATCH = 16, 4
 
 
-def speeds(master: str, n: int, copies: int, out: Path) -> dict[str, tuple[float, float]]:
+def speeds(master: str, n: int, copies: int, per_batch: int, out: Path) -> dict[str, tuple[float, float]]:
     """Return the events per second of full micro-batches, and events per processor second, by case."""
     from spark_runtime import run_pipeline, session
 
     settings = {"spark.master": master, "spark.sql.shuffle.partitions": "2", "spark.executor.memory": "1400m"}
     spark = session(settings, is_short=True)
-    bench = Bench(spark, write_input(out / "events", n, SPARSE_KEYS, copies, n // 2), out, 1)
+    bench = Bench(spark, write_input(out / "events", n, SPARSE_KEYS, copies, per_batch), out, 1)
     found = {}
     for rule in RULES:  # each of the three Javas compiles what runs often, after some thousand calls
         bench.measure("stream", rule, "engine")
@@ -63,25 +63,41 @@ def speeds(master: str, n: int, copies: int, out: Path) -> dict[str, tuple[float
 
 @click.command(help="Measure two executors of one core beside one process of two cores.")
 @click.option("--copies", type=click.IntRange(min=1), default=3, show_default=True, help="of 2 M events")
+@click.option(
+    "--per-batch",
+    type=click.IntRange(2, 4_000_000),
+    default=N_EXPECTED // 2,
+    show_default=True,
+    help="events",
+)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="of each master")
 @click.option("--quick", is_flag=True, help="a tenth of the events, micro-batches of a tenth, once")
 @click.option("--master", hidden=True, help="measure this one alone, and print its figures as JSON")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("out/bench"), show_default=True
 )
-def main(copies: int, repeats: int, quick: bool, master: str | None, out: Path) -> None:
+def main(copies: int, per_batch: int, repeats: int, quick: bool, master: str | None, out: Path) -> None:
     """Measure and show."""
     folder = (out / "executors").resolve()
-    n = N_EXPECTED // 10 if quick else N_EXPECTED
+    share = 10 if quick else 1
+    n = N_EXPECTED // share
     if master is not None:
-        print(json.dumps(speeds(master, n, copies, folder)))
+        print(json.dumps(speeds(master, n, copies, per_batch // share, folder)))
         return
     found: dict[str, list[dict[str, tuple[float, float]]]] = {ONE: [], TWO: []}
     for _ in range(1 if quick else repeats):
         for name, runs in found.items():
             print(name, flush=True)
             command = [sys.executable, "-m", "tests.bench.executors", "--master", name]
-            command += ["--copies", str(copies), "--out", str(out), *(["--quick"] if quick else [])]
+            command += [
+                "--copies",
+                str(copies),
+                "--out",
+                str(out),
+                "--per-batch",
+                str(per_batch),
+                *(["--quick"] if quick else []),
+            ]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             runs.append(json.loads(done.stdout.splitlines()[-1]))
             shutil.rmtree(folder)
@@ -91,7 +107,13 @@ def main(copies: int, repeats: int, quick: bool, master: str | None, out: Path) 
             one, two = (statistics.median(run[case][of] for run in found[master]) for master in (ONE, TWO))
             figures.append(Figure(f"{name}, two executors", case, two, "", one))
             figures.append(Figure(f"{name}, share of one process", case, two / one, "", target=SHARE))
-    options = {"events": n, "copies": copies, "repeats": repeats, "load of the machine": os.getloadavg()[1]}
+    options = {
+        "events": n,
+        "copies": copies,
+        "per batch": per_batch // share,
+        "repeats": repeats,
+        "load of the machine": os.getloadavg()[1],
+    }
     report("Two executors of one core beside local[2]", figures, options, out / "executors.json")
 
 
