@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cep.why.reasons import Step, Why
 
 _OF_SPAN = ("rule", "match_id", "match_start", "match_end")
-_OF_EVENT = ("event_number", "event_variable", "event")
 _MOST_ATTEMPTS = 20
 
 
@@ -144,13 +143,16 @@ def _mark(step: Step) -> Any:
 
 def _of_matches(paths: Sequence[Path], only: Sequence[str], key: Sequence[str]) -> tuple[str, str]:
     """Return the time line of the matches in files, those of one key together."""
+    from cep.explain.match_spans import key_of_row, spans_of_rows
     from cep.explain.timeline import timeline
 
     rows = [row for path in paths for row in _rows(path)]
     rows = [
-        row for row in rows if (not only or row["rule"] in only) and (not key or _key(row) == ",".join(key))
+        row
+        for row in rows
+        if (not only or row["rule"] in only) and (not key or key_of_row(row) == ",".join(key))
     ]
-    spans = sorted(_spans_in(rows), key=lambda span: (span.lane, span.start_us))
+    spans = sorted(spans_of_rows(rows), key=lambda span: (span.lane, span.start_us))
     title = f"{len(spans):,} matches of {', '.join(sorted({row['rule'] for row in rows})) or 'no rule'}"
     return title, timeline(spans, title)
 
@@ -191,53 +193,3 @@ _READERS = {".parquet": _parquet_rows, **dict.fromkeys((".jsonl", ".ndjson", ".j
 def _is_sink(path: Path) -> bool:
     """Return whether a folder is one of a Parquet sink."""
     return path.is_dir() and any(path.glob("**/*.parquet"))
-
-
-def _key(row: Mapping[str, Any]) -> str:
-    """Return the values of the key of a match: its columns between `rule` and `match_id`."""
-    names = list(row)
-    columns = names[names.index("rule") + 1 : names.index("match_id")]
-    return ",".join(str(row[name]) for name in columns if row[name] is not None)
-
-
-def _spans_in(rows: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
-    from cep.explain.timeline import Span
-
-    rows_of: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        rows_of.setdefault(row["match_id"], []).append(row)
-    for match_id, of_match in rows_of.items():
-        first = of_match[0]
-        measures = list(first)[list(first).index("match_end") + 1 :]
-        shown = {name: first[name] for name in measures if name not in _OF_EVENT}
-        words = ", ".join(f"{name} {value}" for name, value in shown.items() if value is not None)
-        lane = ", ".join(part for part in (first["rule"], _key(first)) if part)
-        times = (_us(first["match_start"]), _us(first["match_end"]))
-        yield Span(lane, *times, words or match_id, tuple(_marks(of_match)))
-
-
-def _marks(rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """Yield the events of a match that has a row for each: the column with the start is their time."""
-    from cep.explain.timeline import Mark
-
-    if rows[0].get("event") is None:
-        return
-    for row in sorted(rows, key=lambda row: row["event_number"]):
-        event, start = row["event"], rows[0]["match_start"]
-        times = [name for name, value in rows[0]["event"].items() if _is_same_time(value, start)]
-        if times:
-            about = ", ".join(f"{name} {value}" for name, value in event.items() if name not in times)
-            yield Mark(_us(event[times[0]]), row["event_variable"], about)
-
-
-def _is_same_time(value: Any, start: Any) -> bool:
-    try:
-        return type(value) is type(start) and _us(value) == _us(start)
-    except ValueError:
-        return False
-
-
-def _us(time: Any) -> int:
-    from cep.local.replay import time_of
-
-    return time_of(time if isinstance(time, str) else time.isoformat())
