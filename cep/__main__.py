@@ -2,11 +2,17 @@
 
 import sys
 
+_WITHOUT_PANDAS = (
+    *("check", "completion", "diff", "doctor", "explain", "fmt", "history", "init", "match", "plot"),
+    *("profile", "rules", "state", "test", "why"),
+)
+"""Verbs that end soon, need no pandas and start no Spark, unless a checkpoint is on remote storage."""
+
 
 def start() -> None:
     """Run the command given by the process's arguments."""
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
-    if command in ("match", "profile", "test", "why"):
+    if command in _WITHOUT_PANDAS:
         from cep.commands.small_start import start_small
 
         start_small()

@@ -12,7 +12,7 @@ from cep.diagnostics.diagnostic import suggestion
 from cep.errors import InputError, RuleError, Source
 from cep.language.ast import stream_names
 from cep.language.front_ends import RULE_TEXT, read_rules
-from cep.rulebook import STREAMS_FILE
+from cep.rule_files import STREAMS_FILE
 from cep.write_errors import writing
 
 (RULE_SUFFIX,) = RULE_TEXT.suffixes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from cep.errors import InputError
 from cep.program.chains import Chains
@@ -24,6 +23,9 @@ from cep.program.views import KIND, REVISION
 from cep.program.windows import Window
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = (
     "BY_CLOCK",
@@ -320,6 +322,8 @@ class RuleSet:
 
         Raises InputError: the rules give a column different types.
         """
+        import pyarrow as pa
+
         fields = {item.name: item for item in self.programs[0].match_schema}
         for program in self.programs[1:]:
             for item in program.match_schema:
@@ -353,6 +357,8 @@ class RuleSet:
 
     def together(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return all matches as one table (`match_schema`), in the given order."""
+        import pyarrow as pa
+
         schema = self.match_schema
         of_all = [
             pa.Table.from_arrays(

@@ -12,20 +12,17 @@ from pathlib import Path
 
 from cep.compiler.compile import Compiled, check_sources, compile_rules, compile_sources
 from cep.diagnostics.diagnostic import did_you_mean, in_order
-from cep.diagnostics.limits import MAX_BYTES
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language import ast
-from cep.language.front_ends import SUFFIXES, is_rule_text, read_rules, rule_files
+from cep.language.front_ends import is_rule_text, read_rules
 from cep.language.parameters import set_parameters
 from cep.language.printer import print_rules
 from cep.profiles.never_seen import never_seen, profiles_of
 from cep.profiles.profile import Profile
+from cep.rule_files import STREAMS_FILE, found_rule_files, nearest_streams_file, read_rule_file
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from cep.settings.schema_file import load_streams
-from cep.settings.source_file import read_source
-
-STREAMS_FILE = "streams.yaml"
 
 Streams = Mapping[str, Stream]
 
@@ -59,7 +56,7 @@ def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | N
     streams file. Raises RuleError with every file that is missing or cannot be read.
     """
     problems: list[Diagnostic] = []
-    books = _load(_rule_files(paths, problems), streams, problems)
+    books = _load(found_rule_files(paths, problems), streams, problems)
     merged: dict[str, Stream] = {}
     for book in books:
         for name, stream in book.streams.items():
@@ -173,7 +170,7 @@ def check_rules(
 ) -> Checked:
     """Return every problem of all rule files in `paths`, of their streams files and of `parameters`."""
     problems: list[Diagnostic] = []
-    files = _rule_files(paths, problems)
+    files = found_rule_files(paths, problems)
     books = _load(files, streams, problems)
     n_rules = 0
     unread: dict[str, tuple[str, ...]] = {}
@@ -208,18 +205,6 @@ def values_never_seen(
     return never_seen(set_parameters(trees, parameters or {})[0], book.streams, profiled)
 
 
-def rule_sources(paths: Iterable[str | Path]) -> tuple[Source, ...]:
-    """Return the texts of all rule files in `paths`, each with its path as its name.
-
-    Raises RuleError with every file that is missing or cannot be read.
-    """
-    problems: list[Diagnostic] = []
-    sources = [_read(file, problems) for file in _rule_files(paths, problems)]
-    if problems:
-        raise RuleError(problems)
-    return tuple(source for source in sources if source is not None)
-
-
 def _load(
     files: Iterable[Path], streams: str | Path | Streams | None, problems: list[Diagnostic]
 ) -> list[Rulebook]:
@@ -233,7 +218,7 @@ def _load(
                 continue
         else:
             beside = None if isinstance(streams, Mapping) else Path(streams)
-        source = _read(file, problems)
+        source = read_rule_file(file, problems)
         if source is not None:
             groups.setdefault(beside, []).append(source)
     books = []
@@ -249,73 +234,6 @@ def _load(
                 continue
         books.append(Rulebook(tuple(sources), declared, beside))
     return books
-
-
-def nearest_streams_file(rule_file: Path) -> Path | None:
-    """Return the streams file that belongs to a rule file, or None."""
-    directory = rule_file.parent
-    for above in (directory, *directory.resolve().parents):
-        if (above / STREAMS_FILE).is_file():
-            return above / STREAMS_FILE
-    return None
-
-
-def _rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) -> Sequence[Path]:
-    """Return the rule files of `paths`, each once. A path without rule files is reported in `problems`."""
-    files: dict[Path, None] = {}
-    for path in map(Path, paths):
-        if path.is_dir():
-            found = rule_files(path)
-            if not found:
-                problems.append(
-                    Diagnostic(
-                        "E0611",
-                        f"there are no rule files in `{path}`",
-                        help=f"names of rule files end in {', '.join(SUFFIXES)}",
-                    )
-                )
-            files |= dict.fromkeys(found)
-        elif path.exists() and _is_of_events(path):
-            problems.append(
-                Diagnostic(
-                    "E0611",
-                    f"`{path}` is a file of events, not of rules",
-                    help=f"names of rule files end in {', '.join(SUFFIXES)}; "
-                    "the events are given by `--input`, or as a source of a pipeline",
-                )
-            )
-        elif path.exists():
-            files[path] = None
-        else:
-            problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
-    return list(files)
-
-
-def _is_of_events(path: Path) -> bool:
-    """Say whether the ending of a file's name is that of a format of events."""
-    if path.name.endswith(SUFFIXES):
-        return False
-    from cep.formats.registry import format_of_name  # loads the formats
-
-    return format_of_name(path.name) is not None
-
-
-def _read(file: Path, problems: list[Diagnostic]) -> Source | None:
-    try:
-        return read_source(file, MAX_BYTES)
-    except RuleError as error:
-        problems += error.diagnostics
-    except UnicodeDecodeError as error:
-        problems.append(
-            Diagnostic(
-                "E0613",
-                f"`{file}` is not UTF-8 text: byte {error.start + 1} begins no character",
-                help="save the file as UTF-8",
-            )
-        )
-    except OSError as error:
-        problems.append(Diagnostic("E0613", f"`{file}` cannot be read: {error.strerror}"))
-    return None
 
 
 def _no_streams(file: Path) -> Diagnostic:

@@ -19,8 +19,9 @@ from cep.engine.chains.chain import Chain
 from cep.engine.tables.tables import GivenTable
 from cep.errors import Source
 from cep.local.given_events import GivenEventsError, event_table
+from cep.rule_files import STREAMS_FILE
 from cep.rule_set import RuleSet
-from cep.rulebook import STREAMS_FILE, load_rules
+from cep.rulebook import load_rules
 from cep.schema.stream import Stream
 from cep.settings.schema_file import load_streams
 

@@ -30,7 +30,7 @@ def fmt(paths: Sequence[Path], is_check: bool, shows_changes: bool, quiet: bool)
     """
     from cep.errors import RuleError
     from cep.language.layout import laid_out
-    from cep.rulebook import rule_sources
+    from cep.rule_files import rule_sources
 
     sources = rule_sources(paths)
     changed: list[tuple[Source, str]] = []

@@ -77,7 +77,7 @@ def _told(chunk: Chunk, line: ProgressLine) -> Chunk:
 
 def _streams_file(path: str) -> Path:
     """Return the streams file that is nearest to the input, or else to the current folder."""
-    from cep.rulebook import STREAMS_FILE, nearest_streams_file
+    from cep.rule_files import STREAMS_FILE, nearest_streams_file
 
     for place in (Path(path), Path("events")):
         found = nearest_streams_file(place)

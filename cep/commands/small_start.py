@@ -35,10 +35,12 @@ _KEPT_BYTES, _MOST_OF_HEAP = 1 << 30, 1 << 25
 _STAND_INS: dict[str, dict[str, Any]] = {
     "numpy.ma": {"MaskedArray": type("MaskedArray", (), {})},
     "pyarrow.vendored.docscrape": {"NumpyDocString": lambda text: {"Parameters": ()}},
+    "pyparsing.testing": {"pyparsing_test": None},
 }
-"""The only things that Arrow uses of modules that take long to load, as they are if nothing else uses them.
+"""The only things that packages use of modules that take long to load, as they are if nothing else uses them.
 
-It asks whether an array is a masked one, and reads the docstrings of its functions to write others.
+Arrow asks whether an array is a masked one, and reads the docstrings of its functions to write others.
+pyparsing offers its help for tests, which loads `unittest`.
 """
 
 

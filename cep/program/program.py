@@ -2,7 +2,7 @@
 
 A `Program` contains all rules that share streams and a partition key, so events are grouped once for all of
 them. It knows nothing about text, syntax trees or graphs, and its import loads neither pyparsing nor
-networkx, because it is sent to executors.
+networkx, because it is sent to executors. Only schemas load pyarrow: a check needs none.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from cep.expression import (
     Aggregate,
@@ -38,10 +36,11 @@ from cep.program.records import RuleTables
 from cep.program.tables import NO_JOINS, VERSION_COLUMN, Joins
 from cep.program.views import KIND, REVISION
 from cep.program.windows import COUNT_ALL, WindowColumn, WindowRule
-from cep.schema.arrow_types import ARROW_TYPES, reported_type
 from cep.schema.stream import Field, Role, Stream, qualified
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from cep.program.identity import ProgramIdentity
 
 TIME_COLUMN = "_ts_us"
@@ -207,6 +206,10 @@ class Program:
 
         With several streams there is a struct for each; all but one are NULL.
         """
+        import pyarrow as pa
+
+        from cep.schema.arrow_types import reported_type
+
         types = {
             stream.name: pa.struct([(field.name, reported_type(field)) for field in stream.fields])
             for stream in self.streams
@@ -362,6 +365,10 @@ class Program:
         `COUNTED_COLUMN` are added where they are needed. Only values are ever NULL (a row without a key is
         not prepared).
         """
+        import pyarrow as pa
+
+        from cep.schema.arrow_types import ARROW_TYPES
+
         fields = [pa.field(TIME_COLUMN, pa.int64(), nullable=False)]
         fields += [
             pa.field(bits_column(word), pa.int64(), nullable=False) for word in range(len(self.predicates))
@@ -394,6 +401,10 @@ class Program:
     @cached_property
     def kept_schema(self) -> pa.Schema:
         """The `kept_columns`."""
+        import pyarrow as pa
+
+        from cep.schema.arrow_types import ARROW_TYPES
+
         return pa.schema([pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in self.kept_columns])
 
     @cached_property
@@ -403,6 +414,10 @@ class Program:
         A measure of one rule is NULL in the rows of rules that do not have it; where two rules give one
         name to a BIGINT and a DOUBLE, the column is DOUBLE (the compiler refuses other differences).
         """
+        import pyarrow as pa
+
+        from cep.schema.arrow_types import ARROW_TYPES
+
         time = pa.timestamp("us", tz="UTC")
         fields = [pa.field("rule", pa.string(), nullable=False)]
         for name, column in zip(self.key, self.key_columns, strict=True):
@@ -482,6 +497,8 @@ def widened(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array |
 
     BIGINT becomes the nearest DOUBLE, as in SQL: Arrow refuses what a DOUBLE cannot represent exactly.
     """
+    import pyarrow as pa
+
     return values.cast(kind, safe=not (pa.types.is_int64(values.type) and pa.types.is_float64(kind)))
 
 
@@ -491,6 +508,8 @@ def missing_column(item: pa.Field, n: int) -> pa.Array:
     With timeouts they are matches; with rows of views (`RuleSet.has_kinds`) they are matches of revision 0.
     Other columns are NULL.
     """
+    import pyarrow as pa
+
     if item.name == OUTCOME or (item.name == KIND and not item.nullable):
         return pa.repeat(pa.scalar(MATCH), n)
     if item.name == REVISION and not item.nullable:

@@ -14,11 +14,12 @@ from cep.diagnostics.limits import TooManyErrorsError
 from cep.errors import Diagnostic, RuleError
 from cep.language.front_ends import SUFFIXES, rule_files
 from cep.output.rows import columns_of
+from cep.rule_files import nearest_streams_file
 from cep.rule_set import RuleSet
 from cep.rule_tests.cases import Case, Expected, RuleTests
 from cep.rule_tests.events import Cells, EventReader
 from cep.rule_tests.expected import expected_value
-from cep.rulebook import compile_rulebook, load_rulebook, nearest_streams_file
+from cep.rulebook import compile_rulebook, load_rulebook
 from cep.schema.time_literals import parse_timestamp
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document, Entry, span_of

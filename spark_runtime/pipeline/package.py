@@ -24,7 +24,7 @@ from pathlib import Path
 import yaml
 
 from cep.errors import InputError
-from cep.rulebook import STREAMS_FILE
+from cep.rule_files import STREAMS_FILE
 from cep.write_errors import writing
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.packaged import JOB

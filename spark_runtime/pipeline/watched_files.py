@@ -7,7 +7,7 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from cep.language.front_ends import rule_files
-from cep.rulebook import nearest_streams_file
+from cep.rule_files import nearest_streams_file
 
 SETTLED_SECONDS = 1.0
 """A file that changed more recently may still be changing."""

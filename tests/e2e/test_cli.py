@@ -536,18 +536,42 @@ def test_explain_shows_each_stage_and_draws_the_automaton(folder: Path) -> None:
     assert (result.exit_code, "leave out --stage" in result.stderr) == (2, True)
 
 
-def test_check_and_explain_load_no_engine(folder: Path) -> None:
+def loaded_by(*command: str) -> tuple[int, set[str]]:
+    """Return the exit code of a command in a process of its own, and the modules that it loaded."""
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from click.testing import CliRunner; import cep.commands.cli\n"
-        "for command in (['check', '.'], ['explain', '.'], ['explain', '.', '--stage', 'all']):\n"
-        "    result = CliRunner().invoke(cep.commands.cli.main, command)\n"
-        "    assert result.exit_code == 0, result.output\n"
-        "heavy = {'numba', 'cep.engine', 'pandas', 'pyspark'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
+        "import sys, json; from cep.__main__ import start\n"
+        f"sys.argv[1:] = {list(command)!r}\n"
+        "try: start()\n"
+        "except SystemExit as end: status = end.code or 0\n"
+        "print('\\n' + json.dumps([status, *sys.modules]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    status, *names = json.loads(done.stdout.splitlines()[-1])
+    return status, set(names)
+
+
+WITHOUT_ENGINE = (
+    "check .", "completion bash", "diff . .", "explain .", "explain . --stage all",
+    "explain . --format mermaid", "fmt .", "init new", "plot .", "rules list",
+    "rules copy card_testing --to mine", "--help", "--version",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", WITHOUT_ENGINE)
+def test_a_verb_that_matches_no_events_loads_no_engine_no_arrow_and_no_spark(
+    folder: Path, command: str
+) -> None:
+    status, names = loaded_by(*command.split())
+    assert status == 0
+    assert names & {"numba", "pyarrow", "pandas", "pyspark", "cep.engine", "spark_runtime"} == set()
+
+
+@pytest.mark.parametrize("command", ["fmt .", "rules list", "init new", "completion bash"])
+def test_a_verb_that_compiles_no_rules_loads_no_compiler(folder: Path, command: str) -> None:
+    status, names = loaded_by(*command.split())
+    assert (status, names & {"numpy", "yaml", "cep.compiler", "unittest"}) == (0, set())
 
 
 def test_the_installed_command_runs_in_a_process_of_its_own_without_pandas(folder: Path) -> None:

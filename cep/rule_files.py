@@ -1,0 +1,93 @@
+"""Rule files and their streams files: where they are, and their texts. It loads no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cep.diagnostics.limits import MAX_BYTES
+from cep.errors import Diagnostic, RuleError, Source
+from cep.language.front_ends import SUFFIXES, rule_files
+from cep.settings.source_file import read_source
+
+STREAMS_FILE = "streams.yaml"
+
+
+def rule_sources(paths: Iterable[str | Path]) -> tuple[Source, ...]:
+    """Return the texts of all rule files in `paths`, each with its path as its name.
+
+    Raises RuleError with every file that is missing or cannot be read.
+    """
+    problems: list[Diagnostic] = []
+    sources = [read_rule_file(file, problems) for file in found_rule_files(paths, problems)]
+    if problems:
+        raise RuleError(problems)
+    return tuple(source for source in sources if source is not None)
+
+
+def nearest_streams_file(rule_file: Path) -> Path | None:
+    """Return the streams file that belongs to a rule file, or None."""
+    directory = rule_file.parent
+    for above in (directory, *directory.resolve().parents):
+        if (above / STREAMS_FILE).is_file():
+            return above / STREAMS_FILE
+    return None
+
+
+def found_rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) -> Sequence[Path]:
+    """Return the rule files of `paths`, each once. A path without rule files is reported in `problems`."""
+    files: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = rule_files(path)
+            if not found:
+                problems.append(
+                    Diagnostic(
+                        "E0611",
+                        f"there are no rule files in `{path}`",
+                        help=f"names of rule files end in {', '.join(SUFFIXES)}",
+                    )
+                )
+            files |= dict.fromkeys(found)
+        elif path.exists() and _is_of_events(path):
+            problems.append(
+                Diagnostic(
+                    "E0611",
+                    f"`{path}` is a file of events, not of rules",
+                    help=f"names of rule files end in {', '.join(SUFFIXES)}; "
+                    "the events are given by `--input`, or as a source of a pipeline",
+                )
+            )
+        elif path.exists():
+            files[path] = None
+        else:
+            problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
+    return list(files)
+
+
+def _is_of_events(path: Path) -> bool:
+    """Say whether the ending of a file's name is that of a format of events."""
+    if path.name.endswith(SUFFIXES):
+        return False
+    from cep.formats.registry import format_of_name  # loads the formats
+
+    return format_of_name(path.name) is not None
+
+
+def read_rule_file(file: Path, problems: list[Diagnostic]) -> Source | None:
+    """Return the text of a rule file. None: it cannot be read, which is reported in `problems`."""
+    try:
+        return read_source(file, MAX_BYTES)
+    except RuleError as error:
+        problems += error.diagnostics
+    except UnicodeDecodeError as error:
+        problems.append(
+            Diagnostic(
+                "E0613",
+                f"`{file}` is not UTF-8 text: byte {error.start + 1} begins no character",
+                help="save the file as UTF-8",
+            )
+        )
+    except OSError as error:
+        problems.append(Diagnostic("E0613", f"`{file}` cannot be read: {error.strerror}"))
+    return None
