@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 MOST_NAMES = 100
@@ -22,6 +23,23 @@ OpenRuns = dict[str, dict[str, int]]
 
 Highest = dict[str, tuple[int, str]]
 """By stream a largest number of microseconds, and the place in the input where it was seen."""
+
+Unseen = tuple[int, int | None, int | None]
+"""How many events or records no rule saw, and the first and last event time of these; None: unknown."""
+
+
+class Loss(StrEnum):
+    """Why rules did not see events."""
+
+    LATE = "late"
+    DEAD = "dead letters"
+    LOST = "lost"
+    GONE = "gone files"
+    REFUSED = "refused files"
+    CHANGED = "changed files"
+    DROPPED = "dropped runs"
+    DOWN = "down"
+    LATE_START = "late start"
 
 
 @dataclass(slots=True, repr=False)
@@ -48,6 +66,8 @@ class Counts:
         By rule. With corrections, those of all events counted so far: a correction may remove some.
     retracted
         Matches that a correction withdrew, by rule.
+    unseen
+        By reason and stream (`unseen_name`) what no rule saw: late, dead letters, lost.
     corrected
         Late events that were counted, because they came in time for a correction. They are not among `late`.
     uncorrected
@@ -111,6 +131,7 @@ class Counts:
     suppressed: Split = field(default_factory=dict)
     dropped_runs: Split = field(default_factory=dict)
     retracted: Split = field(default_factory=dict)
+    unseen: dict[str, Unseen] = field(default_factory=dict, compare=False)
     empty: Split = field(default_factory=dict)
     refused: Split = field(default_factory=dict)
     gone: Split = field(default_factory=dict)
@@ -195,6 +216,8 @@ class Counts:
                 mine[key] = mine.get(key, 0) + n
             if name in _BOUNDED and len(mine) > 2 * MOST_NAMES:
                 setattr(self, name, largest(mine))
+        for name, found in other.unseen.items():
+            self.unseen[name] = together(self.unseen.get(name, (0, None, None)), found)
         for name in _HIGHEST:
             highest: Highest = getattr(self, name)
             for key, (us, place) in getattr(other, name).items():
@@ -212,6 +235,8 @@ class Counts:
         for name in _HIGHEST:
             if name in found:
                 found[name] = highest_of_json(found[name])
+        if "unseen" in found:
+            found["unseen"] = {name: tuple(parts) for name, parts in found["unseen"].items()}
         return cls(**found)
 
 
@@ -221,6 +246,18 @@ _OF = ": "
 def absent_name(stream: str, column: str) -> str:
     """Return the name of a column in `Counts.absent`."""
     return f"{stream}{_OF}{column}"
+
+
+def unseen_name(loss: Loss, stream: str) -> str:
+    """Return the name of a loss in `Counts.unseen`."""
+    return f"{loss}{_OF}{stream}"
+
+
+def together(one: Unseen, other: Unseen) -> Unseen:
+    """Return two losses as one."""
+    first_us = min((us for us in (one[1], other[1]) if us is not None), default=None)
+    last_us = max((us for us in (one[2], other[2]) if us is not None), default=None)
+    return one[0] + other[0], first_us, last_us
 
 
 _SPLITS = (

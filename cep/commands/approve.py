@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from spark_runtime.storage.checkpoint_files import CheckpointFiles
 
 
-def _files(checkpoint: str) -> CheckpointFiles:
+def files_of(checkpoint: str) -> CheckpointFiles:
+    """Return the files of a checkpoint; only remote storage needs Spark."""
     from spark_runtime.storage.checkpoint_files import HadoopFiles, LocalFiles, is_remote
 
     if not is_remote(checkpoint):
@@ -52,7 +53,7 @@ def approve(pipeline: str, by: str | None) -> None:
         why = f"it has `reload: {made.reload}`" if made.is_stream else "it is a batch"
         click.echo(f"`{pipeline}` needs no approval: {why}")
         return
-    files = _files(made.checkpoint)
+    files = files_of(made.checkpoint)
     before, found = proposed(files, made)
     for line in found.lines():
         click.echo(line)
@@ -78,7 +79,7 @@ def history(checkpoint: str, output_format: str) -> None:
     """Show the rules that ran on the CHECKPOINT of a pipeline: since when, by whom, and what changed."""
     from spark_runtime.pipeline.checkpoint import recorded_rules
 
-    for generation in recorded_rules(_files(checkpoint), checkpoint):
+    for generation in recorded_rules(files_of(checkpoint), checkpoint):
         if AS_JSON[output_format]:
             click.echo(json.dumps(_as_json(generation), ensure_ascii=False))
         else:

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 _NEVER = 1 << 62
 """An event time that is no time of the years 1 to 9999."""
 
-_format_option = click.option(
+format_option = click.option(
     "--format",
     "output_format",
     type=click.Choice(list(AS_JSON)),
@@ -46,7 +46,7 @@ def state() -> None:
 
 @state.command(name="ls")
 @_checkpoint
-@_format_option
+@format_option
 def list_state(checkpoint: str, output_format: str) -> None:
     """Show the open runs of each rule, and the size of each key group."""
     import numpy as np
@@ -73,7 +73,7 @@ def list_state(checkpoint: str, output_format: str) -> None:
 @state.command()
 @_checkpoint
 @click.option("--limit", type=click.IntRange(1), default=10, help="How many keys; without it, 10.")
-@_format_option
+@format_option
 def top(checkpoint: str, limit: int, output_format: str) -> None:
     """Show the keys with the most open runs."""
     import numpy as np
@@ -94,7 +94,7 @@ def top(checkpoint: str, limit: int, output_format: str) -> None:
 @state.command()
 @_checkpoint
 @click.argument("key")
-@_format_option
+@format_option
 def show(checkpoint: str, key: str, output_format: str) -> None:
     """Show the open runs of a KEY: what each waits for, until when, and what it holds.
 
@@ -184,10 +184,10 @@ def _show(rows: Sequence[Row], output_format: str) -> None:
                 click.echo()
             last = list(row)
             alike = [other for other in rows if list(other) == last]
-            _show_table(last, alike)
+            show_table(last, alike)
 
 
-def _show_table(names: list[str], rows: Iterable[Row]) -> None:
+def show_table(names: list[str], rows: Iterable[Row]) -> None:
     """Show rows with the same columns."""
     cells = [
         [name.replace("_", " ") for name in names],

@@ -8,7 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.counts import MOST_NAMES, Counts, Split, absent_name, largest, reason_counts
+from cep.counts import (
+    MOST_NAMES,
+    Counts,
+    Loss,
+    Split,
+    absent_name,
+    largest,
+    reason_counts,
+    unseen_name,
+)
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import not_of_type
 from cep.formats.late_events import LATE_COLUMN
@@ -39,6 +48,9 @@ def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
         forms = dict.fromkeys((stream.csv.number_form, "")) if reasons else ()
         prefixes = [not_of_type(field, form) for form in forms for field in stream.fields]
         counts.reasons = reason_counts(reasons, prefixes)
+        if reasons:  # those of the events around them: most have no event time of their own
+            first_us, last_us = _time_span(chunk.events, stream)
+            counts.unseen[unseen_name(Loss.DEAD, stream.name)] = len(reasons), first_us, last_us
     if chunk.events.num_rows and not stream.is_static:
         latest_us = pc.max(chunk.events.column(stream.event_time)).as_py()
         counts.latest[partition_name(stream, chunk.partition)] = (latest_us, chunk.place)
@@ -61,6 +73,7 @@ def count_late(late: pa.Table, stream: Stream, keys: Sequence[tuple[str, ...]], 
     if n == 0:
         return counts
     counts.late_of[stream.name] = n
+    counts.unseen[unseen_name(Loss.LATE, stream.name)] = n, *_time_span(late, stream)
     if source:
         counts.late_in[source] = n
     if keys:
@@ -68,6 +81,21 @@ def count_late(late: pa.Table, stream: Stream, keys: Sequence[tuple[str, ...]], 
     seconds = np.asarray(late.column(LATE_COLUMN))
     counts.latest_late[stream.name] = (round(float(seconds.max()) * 1e6), source)
     return counts
+
+
+def count_lost(lost: Split, stream: Stream) -> Counts:
+    """Return what messages of `stream` add to the counts that were removed unread; `lost`: by partition."""
+    if not lost:
+        return Counts()
+    return Counts(unseen={unseen_name(Loss.LOST, stream.name): (sum(lost.values()), None, None)})
+
+
+def _time_span(events: pa.Table, stream: Stream) -> tuple[int | None, int | None]:
+    """Return the first and the last event time of events; None: there are none."""
+    if not events.num_rows or stream.is_static:
+        return None, None
+    times_us = pc.min_max(pc.cast(events.column(stream.event_time), pa.int64())).as_py()
+    return times_us["min"], times_us["max"]
 
 
 def count_uncorrected(late: pa.Table, corrections: Corrections | None) -> int:

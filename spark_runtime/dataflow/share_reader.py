@@ -10,7 +10,7 @@ import pyarrow as pa
 from cep.counts import Counts
 from cep.engine.prepare.device_clocks import DeviceClocks
 from cep.formats.ahead import AheadGuard
-from cep.formats.intake import partition_name
+from cep.formats.intake import count_lost, partition_name
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.sources.protocol import Source, SplitByEvents
 from spark_runtime.wire.loaded import freeze_loaded
@@ -77,6 +77,7 @@ class ShareReader:
                     counts.add(Counts(partitions=source.latest(chunk)))
                 yield from self.packer.chunk(placed, source.stream, reached.watermark_us, counts)
             counts.add(of_range)
+            counts.add(count_lost(of_range.lost, source.stream))
         clocks = {
             partition_name(self.sources[name].stream, partition): guard.clocks.to_text()
             for (name, partition), guard in guards.items()

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.counts import Counts
+from cep.arrays import Mask
+from cep.counts import Counts, Loss, Unseen, together, unseen_name
 from cep.engine.event_time.watermark import is_late, late_by_us, split_late
 from cep.formats.intake import count_late
 from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN
@@ -39,6 +40,7 @@ class Late:
         self._events = [np.zeros(len(program.streams), np.int64) for program in rules.programs]
         self._versions: Counter[str] = Counter()  # by table
         self._of_whole = Counts()
+        self._times: dict[str, Unseen] = {}  # by stream or table, without numbers
         self.whole: dict[str, list[pa.Table]] = {}
         """Late events by stream, of those that came whole."""
 
@@ -57,6 +59,8 @@ class Late:
                 np.asarray(late.column(STREAM_COLUMN)) if n_streams > 1 else np.zeros(len(late), np.int64)
             )
             self._events[number] += np.bincount(stream, minlength=n_streams)
+            for at in np.unique(stream).tolist():
+                self._note_times(self._rules.programs[number].streams[at].name, late, stream == at)
 
     def _note_versions(self, number: int, late: pa.Table) -> pa.Table:
         """Count the late versions of tables; return the late events."""
@@ -68,8 +72,16 @@ class Late:
             # A version that all key groups get counts once, however many key groups and rules there are.
             if n and not self._gets_whole and (joined.is_co_partitioned or self._is_first):
                 found[joined.table.name] = max(found[joined.table.name], n)
+        for at in np.unique(np.abs(version)).tolist():
+            if at and found[tables[at - 1].table.name]:
+                self._note_times(tables[at - 1].table.name, late, np.abs(version) == at)
         self._versions |= found
         return late.filter(pa.array(version == 0))
+
+    def _note_times(self, name: str, late: pa.Table, rows: Mask) -> None:
+        times_us = np.asarray(late.column(TIME_COLUMN))[rows]
+        span = 0, int(times_us.min()), int(times_us.max())
+        self._times[name] = together(self._times.get(name, span), span)
 
     def judge(self, stream: Stream, events: pa.Table, watermark_us: int) -> None:
         """Keep and count those of the whole `events` that are late."""
@@ -86,5 +98,7 @@ class Late:
         counts = Counts(late_of=dict(self._versions))
         met = self._rules.events_met([late.tolist() for late in self._events])
         counts.add(Counts(late_of={stream: n for stream, n in met.items() if n}))
+        for name, n in counts.late_of.items():
+            counts.unseen[unseen_name(Loss.LATE, name)] = together(self._times[name], (n, None, None))
         counts.add(self._of_whole)
         return counts

@@ -6,6 +6,8 @@
     <checkpoint>/plan/<number>.json  what a micro-batch reads (`wire.plan`)
     <checkpoint>/done.json           progress after the last micro-batches
     <checkpoint>/delivered.json      which sinks contain a micro-batch (`delivering`)
+    <checkpoint>/gaps.json           what rules did not see (`gaps`)
+    <checkpoint>/alive               when a continuous stream last ran (`gaps`)
     <checkpoint>/files/<stream>.log  files of a folder that were read (`file_log`)
     <checkpoint>/restored/           the state that a savepoint contained, until Spark has it (`restoring`)
     <checkpoint>/query               Spark's checkpoint of the query
@@ -58,6 +60,9 @@ _ORIGIN = "restored"
 
 NOTES = "delivered.json"
 """Which sinks contain the last micro-batch, for sinks that do not know it (`delivering`)."""
+
+GAPS = "gaps.json"
+"""What rules did not see (`gaps`)."""
 
 _WAY_OUT = "restore the checkpoint directory as a whole, or start with an empty one"
 
@@ -152,7 +157,7 @@ def open_checkpoint(
             if files.names("query/offsets"):
                 # A sink may contain the first micro-batch, and would mistake another one for it.
                 found = None
-            for part in ("query", "files", "plan", GENERATIONS, NOTES):
+            for part in ("query", "files", "plan", GENERATIONS, NOTES, GAPS):
                 files.remove(part)
         run = new_name() if found is None else found["run"]
         found = {"format": _FORMAT, "sources": given, "run": run, "key_groups": n_groups}

@@ -12,6 +12,7 @@ from spark_runtime.event_time.pauses import Pauses
 from spark_runtime.event_time.remaining import Remaining, StreamKinds
 from spark_runtime.sources.protocol import (
     EndingPlanner,
+    LosingPlanner,
     Offset,
     Planner,
     Range,
@@ -57,6 +58,7 @@ class Inputs:
         self._completes = completes
         self._looks_ahead = looks_ahead
         self._planners: dict[str, Planner] = {name: source.planner() for name, source in sources.items()}
+        self._n_lost: dict[str, int] = {}  # by stream, of `lost` so far
         self._exhausted: set[str] = set()  # streams without further input, in a run that ends
 
     @cached_property
@@ -165,6 +167,13 @@ class Inputs:
         if isinstance(planner, TimedPlanner):
             return bool(planner.unread_after(at, done.reached.guard(self._sources[name].stream)))
         return bool(planner.latest(at) != at)
+
+    def lost(self) -> dict[str, int]:
+        """Return by stream the records that planners have found removed since the last call."""
+        found = {n: p.lost() for n, p in self._planners.items() if isinstance(p, LosingPlanner)}
+        new = {name: n - self._n_lost.get(name, 0) for name, n in found.items()}
+        self._n_lost = found
+        return {name: n for name, n in new.items() if n}
 
     def commit(self, offsets: Offsets) -> None:
         """Inform the sources that everything up to `offsets` is written."""

@@ -69,6 +69,7 @@ class Pipeline:
     keeps_files: bool = True  # of large state, where the checkpoint is on a disk
     state_memory_mb: int | None = None  # of warm state on a machine; None: a quarter of its memory
     reload: Reload = Reload.AFTER_APPROVAL
+    down_after_s: float = 300.0  # of a continuous stream: how long it may be down without a gap
     rule_paths: tuple[str, ...] = ()  # files, folders and patterns from which the rules come
 
     def with_rules(self, rules: RuleSet, texts: tuple[Source, ...]) -> Pipeline:

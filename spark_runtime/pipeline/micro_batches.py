@@ -27,6 +27,7 @@ from spark_runtime.event_time.waiting import cannot_end
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, write_done
 from spark_runtime.pipeline.completion import done_after
+from spark_runtime.pipeline.gaps import Ledger, losses_of
 from spark_runtime.pipeline.inputs import Inputs
 from spark_runtime.pipeline.next_plan import NextPlan, Turn
 from spark_runtime.pipeline.plans import Plans
@@ -70,6 +71,10 @@ class MicroBatches:
         the time in its `rule`.
     turn
         Which of them the rules of the run compute.
+    ledger
+        Where what rules did not see is recorded.
+    generation
+        The number of the rules in the checkpoint.
     """
 
     checkpoint: Checkpoint
@@ -85,6 +90,8 @@ class MicroBatches:
     limit: WaitingLimit = field(default_factory=WaitingLimit)
     ends_waits: bool = False
     turn: Turn = field(default_factory=Turn)
+    ledger: Ledger | None = None
+    generation: int = 0
     tables: StaticTables = field(default_factory=lambda: StaticTables({}))
     stopped: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)
@@ -163,6 +170,8 @@ class MicroBatches:
         is_held = bool(watermark.held.holder)
         self.shown = tuple(furthest_behind(watermark, done, remaining.unread)) if is_held else ()
         self._unread = remaining.unread
+        if self.ledger is not None:
+            self.ledger.record(batch, losses_of(counts, plan, before.reached, done, self.generation))
         write_done(self.checkpoint, done)
         self._inputs.commit(plan.offsets)
         self.completed = time.monotonic()

@@ -152,7 +152,14 @@ class NextPlan:
         remaining = inputs.remaining(done, offsets)
         waits = done.waits
         clock_us = None if waits is None else waits.clock_us(done.watermark_us, self._by_clock(done, offsets))
-        plan = Plan(shares, dict(offsets), done.reached, ends, asks=waits is not None and waits.must_ask)
+        plan = Plan(
+            shares,
+            dict(offsets),
+            done.reached,
+            ends,
+            asks=waits is not None and waits.must_ask,
+            lost=inputs.lost(),
+        )
         # A bounded micro-batch gave Spark an earlier watermark, which is unknown after a restart.
         lags = waits is not None and self._reporting.is_behind(done.watermark_us)
         is_split = watermark.rule.follows is Follows.SLOWEST and inputs.is_partitioned(ranges)

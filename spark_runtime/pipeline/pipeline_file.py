@@ -125,6 +125,7 @@ class PipelineSettings:
         needs=("metrics", "nobody asks", "add: metrics: 9464"),
     )
     reload: Reload = declared.choice({item.value: item for item in Reload})
+    down_after_s: float = declared.duration(300.0, "s", above_zero=True, name="down_after")
     spark: tuple[tuple[str, str], ...] = declared.own(_texts, ())
 
 
@@ -272,6 +273,7 @@ class _Reader:
             metrics=given.metrics,
             stuck_after_s=given.stuck_after_s,
             reload=given.reload,
+            down_after_s=given.down_after_s,
             rule_paths=self._watched(found),
         )
         others = (found[name] for name, sink in (("late", late), ("dead_letter", dead)) if sink)

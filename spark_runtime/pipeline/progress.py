@@ -17,6 +17,9 @@ _FOR_THE_NEXT = ("deadlines", "clocks")
 _FOR_METRICS = ("events_of", "delays", "delay_us", "open_runs")
 """Counts in the form of the metrics of a running pipeline."""
 
+_FOR_GAPS = ("unseen",)
+"""Counts in the form of the ledger of gaps."""
+
 _OF_ABSENT = ("records", "absent", "looked_at", "instead")
 """Counts that are reported as `absent_fields`."""
 
@@ -55,7 +58,7 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON values: `Counts` with zeros, and the status of event time."""
-        hidden = (*_FOR_THE_NEXT, *_FOR_METRICS, *_OF_ABSENT)
+        hidden = (*_FOR_THE_NEXT, *_FOR_METRICS, *_FOR_GAPS, *_OF_ABSENT)
         counts = {name: n for name, n in asdict(self.counts).items() if name not in hidden}
         return {
             "counts": counts | {"late": self.counts.late, "malformed": self.counts.malformed},

@@ -285,6 +285,11 @@ class Reloading:
     # ------------------------------------------------------------ while it runs
 
     @property
+    def generation(self) -> int:
+        """The number of the rules that run."""
+        return self._standing.latest.number
+
+    @property
     def leaves(self) -> bool:
         """Whether other rules are to follow those that run."""
         return self._next is not None

@@ -21,6 +21,7 @@ from cep.counts import Counts
 from cep.errors import CepError, StateError
 from cep.output.summary import absent_texts
 from cep.rule_set import RuleSet
+from cep.schema.time_literals import time_for_people
 from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.dataflow.schema import spark_schema
 from spark_runtime.dataflow.share_reader import TICKS, ShareReader
@@ -41,6 +42,7 @@ from spark_runtime.pipeline.delivering import (
     delivery_of,
     named,
 )
+from spark_runtime.pipeline.gaps import Ledger
 from spark_runtime.pipeline.history import History
 from spark_runtime.pipeline.kept import kept_of
 from spark_runtime.pipeline.made import Pipeline, Reload
@@ -276,6 +278,7 @@ class StreamRun(PipelineRun):
     told_absent: set[str] = field(default_factory=set)  # streams whose first events have arrived
     has_ended: bool = False  # whether all micro-batches of the query are done
     reloading: Reloading | None = None
+    ledger: Ledger | None = None
     load_again: Callable[[], Pipeline] | None = None  # reads the pipeline file, as far as it is trusted
 
     def run(self) -> Counts:
@@ -324,6 +327,7 @@ class StreamRun(PipelineRun):
                 "warning: the input of this checkpoint was declared complete (at_end: finish); "
                 "events that come now are late. For a new run, use an empty checkpoint directory."
             )
+        self.ledger = self._ledger(files, reloading.generation, done.batch)
         # The event that made others late may come from an earlier run: the summary names it nevertheless.
         self.totals.counts.add(Counts(latest=done.reached.latest))
         with self._display():
@@ -334,6 +338,16 @@ class StreamRun(PipelineRun):
         if self.batches is not None and not self.was_stopped:
             self.batches.require_progress()
         return self.totals.counts
+
+    def _ledger(self, files: CheckpointFiles, generation: int, batch: int) -> Ledger:
+        """Return the ledger of gaps, in which a continuous stream that was down has entered it."""
+        ledger = Ledger(files)
+        if self.pipeline.is_live:
+            down = ledger.began(time.time(), self.pipeline.down_after_s, generation, batch)
+            if down is not None:
+                since = time_for_people(down.first_us or 0)
+                self._say(f"the pipeline was down since {since}; cep gaps {self.pipeline.checkpoint}")
+        return ledger
 
     def _tables(self, checkpoint: Checkpoint, files: CheckpointFiles) -> StaticTables:
         folder = "" if is_remote(checkpoint.path) else checkpoint.path
@@ -424,6 +438,8 @@ class StreamRun(PipelineRun):
             limit=replace(self.pipeline.waiting, n_bytes=self._waiting_bytes),
             ends_waits=self.pipeline.end_waits_after_us is not None,
             turn=turn,
+            ledger=self.ledger,
+            generation=reloading.generation,
             tables=made.tables,
             seconds=self.totals.batch_seconds,
         )
@@ -441,6 +457,8 @@ class StreamRun(PipelineRun):
                     query.stop()
                 elif reloading.look(time.monotonic()):
                     turn.leaves.set()
+                if self.pipeline.is_live and self.ledger is not None:
+                    self.ledger.alive(time.time())
         batches.add_seconds()
         error = query.exception()
         if error is not None and not self.has_ended and not interrupted.is_set():

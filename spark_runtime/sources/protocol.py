@@ -119,6 +119,14 @@ class TellingPlanner(Protocol):
 
 
 @runtime_checkable
+class LosingPlanner(Protocol):
+    """A planner that finds out by itself that input was removed before it was read."""
+
+    def lost(self) -> int:
+        """Return how many records were removed, as far as it has found out since the run began."""
+
+
+@runtime_checkable
 class SplitByEvents(Protocol):
     """A source whose events name their partition, in one of their columns."""
 

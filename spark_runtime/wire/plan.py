@@ -62,6 +62,8 @@ class Plan:
         Whether every key group is called, even without events, so that it reports its deadline.
     tables
         By static table, the digest of its content in this micro-batch.
+    lost
+        By stream, records that were removed before any plan had them. With the plan they count once.
     identity
         A hash of this plan and all plans before it. So it distinguishes micro-batches of the same number,
         which a copy of the checkpoint may lead to. Empty in plans of earlier versions.
@@ -75,6 +77,7 @@ class Plan:
     clock_us: int | None = None
     asks: bool = False
     tables: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
     identity: str = ""
 
     def following(self, identity: str) -> Plan:
@@ -90,8 +93,9 @@ class Plan:
     def to_json(self) -> str:
         """Return the plan as JSON."""
         reached = self.reached.to_json()
-        members = [f.name for f in dataclasses.fields(self) if f.name not in ("reached", "tables")]
-        members += ["tables"] if self.tables else []
+        rare = ("tables", "lost")
+        members = [f.name for f in dataclasses.fields(self) if f.name not in ("reached", *rare)]
+        members += [name for name in rare if getattr(self, name)]
         return json.dumps({**{name: getattr(self, name) for name in members}, "reached": reached})
 
     @classmethod
@@ -105,6 +109,7 @@ class Plan:
             found.get("clock_us"),
             found.get("asks", False),
             found.get("tables", {}),
+            found.get("lost", {}),
             found.get("identity", ""),
         )
         return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"], *more)

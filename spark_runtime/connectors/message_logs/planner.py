@@ -244,12 +244,19 @@ class MessagePlanner:
     def close(self, counts: Counts) -> None:
         """Close the connections; count missing messages."""
         if self._open is not None:
-            ahead = self._ahead()
-            for gaps in (self._lost, {} if ahead is None else ahead.gaps):
-                for origin, n in gaps.items():
-                    counts.lost[origin] = counts.lost.get(origin, 0) + n
+            for gaps in self._all_lost():
+                counts.add(Counts(lost=dict(gaps)))
             self._open.close()
             self._open = None
+
+    def lost(self) -> int:
+        """Return how many messages were removed unread, as far as planning has found out."""
+        return sum(sum(gaps.values()) for gaps in self._all_lost())
+
+    def _all_lost(self) -> tuple[Mapping[str, int], ...]:
+        """Return by partition the messages that are missing: those of deleted logs, and gaps."""
+        ahead = self._ahead() if self._open is not None else None
+        return (self._lost,) if ahead is None else (self._lost, ahead.gaps)
 
     # ------------------------------------------------------------ the present input
 

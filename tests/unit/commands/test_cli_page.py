@@ -75,6 +75,7 @@ def test_every_exit_code_of_the_command_is_explained() -> None:
 OF_A_PIPELINE = {
     "approve",
     "doctor",
+    "gaps",
     "history",
     "package",
     "restore",

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,14 @@ from spark_runtime.event_time.partitions import Partition
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, planned
+from spark_runtime.pipeline.gaps import Ledger, all_gaps
+from spark_runtime.pipeline.generations import Generation, write_generation
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.next_plan import Turn
+from spark_runtime.sources.protocol import Planner
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.plan import Plan
+from tests.unit.spark_runtime.pipeline.test_checkpoint import rule, stored
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
 START = Done(-1, Reached(), {}, ended=False)
@@ -640,3 +645,48 @@ def test_the_status_as_text_and_as_json(tmp_path: Path) -> None:
         "is_given_up": False,
     }
     assert (found["held_by"], found["held_seconds"], found["waiting_events"]) == ("b", 5.0, 1200)
+
+
+class Losing:
+    """A planner that finds out that input is gone."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.n = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.planner, name)
+
+    def lost(self) -> int:
+        return self.n
+
+
+def test_what_planning_found_removed_is_in_one_plan_and_in_the_ledger_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a.json", "b.json", "c.json")
+    losing: list[Losing] = []
+    usual = FolderSource.planner
+
+    def planner(source: FolderSource) -> Losing:
+        losing.append(Losing(usual(source)))
+        return losing[-1]
+
+    monkeypatch.setattr(FolderSource, "planner", planner)
+    run = batches(tmp_path)
+    files = run.checkpoint.files
+    run.ledger = Ledger(files)
+    found = []
+    for number, n_lost in enumerate((0, 3, 5)):
+        losing[0].n = n_lost
+        plan = run.next(number)
+        assert plan is not None
+        found.append(dict(plan.lost))
+        again = batches(tmp_path, run.done)  # a run that was killed here has the same plan
+        again.ledger = Ledger(files)
+        assert again.next(number) == replace(plan, shares=[list(share) for share in plan.shares])
+        again.complete(number, Counts())
+        run.complete(number, Counts())
+    assert found == [{}, {"s": 3}, {"s": 2}]
+    write_generation(files, Generation(0, stored(rule("one"))))
+    assert sum(gap.n or 0 for gap in all_gaps(files, str(tmp_path))) == 5

@@ -1,0 +1,80 @@
+"""`cep gaps` shows what rules did not see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cep.commands.approve import files_of
+from cep.commands.options import AS_JSON
+from cep.commands.state import format_option, show_table
+
+if TYPE_CHECKING:
+    from spark_runtime.pipeline.gaps import Gap
+
+_SHOWN = 3
+"""Rules that a line names; it counts the others."""
+
+
+@click.command()
+@click.argument("place", metavar="CHECKPOINT|PIPELINE")
+@click.option("--rule", metavar="NAME", help="Only what this rule did not see.")
+@format_option
+def gaps(place: str, rule: str | None, output_format: str) -> None:
+    """Show what the rules of a stream did not see, and why: by rule, stream and event time.
+
+    The stream is named by its CHECKPOINT or its PIPELINE file, and may be running.
+    """
+    from spark_runtime.pipeline.gaps import all_gaps, names_of_rules
+    from spark_runtime.pipeline.pipeline_file import load_pipeline
+
+    checkpoint = load_pipeline(place).checkpoint if Path(place).is_file() else place
+    files = files_of(checkpoint)
+    found = all_gaps(files, checkpoint)
+    if rule is not None:
+        known = names_of_rules(files, checkpoint)
+        if rule not in known:
+            raise click.BadParameter(
+                f"no rule `{rule}` ran on it, but {', '.join(known)}", param_hint="'--rule'"
+            )
+        found = [gap for gap in found if rule in gap.rules]
+    if AS_JSON[output_format]:
+        for gap in found:
+            click.echo(json.dumps(_as_json(gap), ensure_ascii=False))
+    elif found:
+        rows = [_row(gap, rule) for gap in found]
+        show_table(list(rows[0]), rows)
+    else:
+        click.echo("no gaps")
+
+
+def _as_json(gap: Gap) -> dict[str, Any]:
+    return {
+        "kind": gap.loss,
+        "rules": list(gap.rules),
+        "streams": list(gap.streams),
+        "from": _time(gap.first_us),
+        "to": _time(gap.last_us),
+        "count": gap.n,
+    }
+
+
+def _row(gap: Gap, rule: str | None) -> dict[str, Any]:
+    rules = gap.rules if rule is None else (rule,)
+    row = {"rule": _listed(rules), **_as_json(gap), "streams": _listed(gap.streams)}
+    del row["rules"]
+    return row
+
+
+def _listed(names: tuple[str, ...]) -> str | None:
+    more = [f"{len(names) - _SHOWN:,} more"] if len(names) > _SHOWN else []
+    return ", ".join([*names[:_SHOWN], *more]) or None
+
+
+def _time(us: int | None) -> str | None:
+    from cep.schema.time_literals import time_for_people
+
+    return None if us is None else time_for_people(us)
