@@ -21,6 +21,9 @@ Deadlines = dict[str, int | None]
 OpenRuns = dict[str, dict[str, int]]
 """By key group the number of open runs of each rule that has any."""
 
+OpenSteps = dict[str, dict[str, dict[str, int]]]
+"""By key group, and by rule, the number of open runs that wait for something, such as ``cashout``."""
+
 Highest = dict[str, tuple[int, str]]
 """By stream a largest number of microseconds, and the place in the input where it was seen."""
 
@@ -87,6 +90,10 @@ class Counts:
         found it. `delay_us` has the sum of these delays by rule, in microseconds.
     open_runs
         By key group, the open runs of each rule after its last call.
+    open_steps
+        The same open runs by what they wait for, if the run has a live page.
+    newest
+        By key group its newest matches as JSON, if the run has a live page and its last call found any.
     rows
         The number of rows of the matches.
     waiting
@@ -144,6 +151,8 @@ class Counts:
     delays: Split = field(default_factory=dict, compare=False)
     delay_us: Split = field(default_factory=dict, compare=False)
     open_runs: OpenRuns = field(default_factory=dict, compare=False)
+    open_steps: OpenSteps = field(default_factory=dict, compare=False)
+    newest: dict[str, str] = field(default_factory=dict, compare=False)
     waiting: Split = field(default_factory=dict, compare=False)
     deadlines: Deadlines = field(default_factory=dict, compare=False)
     waiting_bytes: Split = field(default_factory=dict, compare=False)
@@ -205,6 +214,8 @@ class Counts:
         self.uncorrected += other.uncorrected
         self.rows += other.rows
         self.open_runs |= other.open_runs
+        self.open_steps |= other.open_steps
+        self.newest |= other.newest
         self.waiting |= other.waiting
         self.clocks |= other.clocks
         self.instead = other.instead | self.instead

@@ -48,6 +48,11 @@ def compile_for(pipeline: Path, quiet: bool = False, trust: Trust | None = None)
     default="text",
     help="How the summary is written: as text to standard error, or as JSON to standard output.",
 )
+@click.option(
+    "--ui",
+    metavar="[HOST:]PORT",
+    help="Show the run on a live page in a browser; without HOST only on this machine.",
+)
 @roots_option
 @spark_settings_option
 @quiet_option
@@ -56,15 +61,20 @@ def run(
     accept_source_change: bool,
     accept_older_checkpoint: bool,
     output_format: str,
+    ui: str | None,
     roots: tuple[str, ...],
     allow_spark_settings: bool,
     quiet: bool,
 ) -> None:
     """Run a PIPELINE file (sources, rules, sinks) on Spark."""
+    from spark_runtime.pipeline.address import address_of
     from spark_runtime.pipeline.pipeline_file import load_pipeline
     from spark_runtime.pipeline.trust import Trust
     from spark_runtime.sessions.local_session import check_pyspark
 
+    address = None if ui is None else address_of(ui)
+    if ui is not None and address is None:
+        raise click.BadParameter(f"`{ui}` is not an address: write 8080 or 127.0.0.1:8080", param_hint="--ui")
     trust = Trust.of(roots, any_spark_setting=allow_spark_settings)
     try:
         check_pyspark()
@@ -82,6 +92,7 @@ def run(
         accept_older_checkpoint=accept_older_checkpoint,
         roots=roots,
         allow_spark_settings=allow_spark_settings,
+        ui=address,
     )
     if as_json:
         click.echo(json.dumps(summary.to_json(), ensure_ascii=False))

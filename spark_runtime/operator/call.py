@@ -24,6 +24,7 @@ from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RuleSet
 from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.delays import count_delays
 from spark_runtime.operator.late import Late
+from spark_runtime.operator.shown import NewestMatches
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.tables.content import Told
 from spark_runtime.wire.output import (
@@ -170,6 +171,8 @@ class Call:
         Whether this key group counts the input that all key groups get.
     now_us
         The wall clock, from which delays of matches are counted; None: they are not.
+    newest
+        Keeps the newest matches.
     """
 
     def __init__(
@@ -180,8 +183,10 @@ class Call:
         by_own_events: bool = True,
         is_first: bool = True,
         now_us: int | None = None,
+        newest: NewestMatches | None = None,
     ) -> None:
         self.chain = chain
+        self.newest = newest
         self.rules = chain.rules
         self.counts = Counts()
         self.found = CallResults(Matches(carried_schema(self.rules.match_schema)))
@@ -277,6 +282,8 @@ class Call:
             return
         if self._now_us is not None:
             count_delays(matches, self._now_us, self.counts)
+        if self.newest is not None:
+            self.newest.add(matches)
         columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
         if self.rules.tells_end:
             columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])

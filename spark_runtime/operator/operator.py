@@ -25,6 +25,7 @@ from cep.rule_set import RuleSet
 from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call, Moment, Results
 from spark_runtime.operator.owner import owners_of
+from spark_runtime.operator.shown import NewestMatches, open_steps
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.state.changing import ChangedRules
 from spark_runtime.state.files import StateFiles, Stored, remove_left
@@ -206,6 +207,7 @@ class KeyGroups:
             by_own_events=self.by_own_events,
             is_first=moment.group == self.first_group,
             now_us=moment.now_us,
+            newest=NewestMatches() if self.delivery.is_watched else None,
         )
         n_touched = _n_touched(chain)
         call.push_all(parcels)
@@ -218,6 +220,9 @@ class KeyGroups:
             call.counts.waiting_bytes[group] = sum(matcher.waiting_bytes for matcher in chain.matchers)
         open_runs = {name: n for matcher in chain.matchers for name, n in matcher.open_runs.items() if n}
         call.counts.open_runs[str(moment.group)] = open_runs
+        if call.newest is not None:
+            call.counts.open_steps[str(moment.group)] = open_steps(chain)
+            call.counts.newest |= {str(moment.group): text} if (text := call.newest.text()) else {}
         deadline_us = chain.next_deadline_us()
         if self.rules.tells_end:
             call.counts.deadlines[str(moment.group)] = deadline_us

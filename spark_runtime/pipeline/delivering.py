@@ -82,12 +82,17 @@ class Written:
 
 
 def delivery_of(
-    sinks: Iterable[NamedSink], run: str | None, file_mode: FileMode, shared: SharedFolders
+    sinks: Iterable[NamedSink],
+    run: str | None,
+    file_mode: FileMode,
+    shared: SharedFolders,
+    *,
+    is_watched: bool = False,
 ) -> Delivery:
     """Return what the operator does for sinks; `run` is None in a batch."""
     of_workers = tuple(item.sink for item in sinks if isinstance(item.sink, WorkerSink))
     kinds = {item.sink.output.kind for item in sinks if not isinstance(item.sink, WorkerSink)}
-    return Delivery(of_workers, frozenset(kinds), run, file_mode, shared)
+    return Delivery(of_workers, frozenset(kinds), run, file_mode, shared, is_watched)
 
 
 @dataclass(slots=True)

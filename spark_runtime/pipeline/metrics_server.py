@@ -1,4 +1,4 @@
-"""Serves the metrics and the health of a running pipeline over HTTP."""
+"""Serves the metrics, the health and the live page of a running pipeline over HTTP."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cep.errors import InputError
 from spark_runtime.pipeline.address import Address
 from spark_runtime.pipeline.health import Watched, health_of
+from spark_runtime.pipeline.live_page import LivePage, page, policy
 from spark_runtime.pipeline.made import Pipeline
 
 if TYPE_CHECKING:
@@ -27,9 +29,24 @@ _N_THREADS = 4
 _MOST_CONNECTIONS = 32
 _SLOW_SECONDS = 10.0
 
+_TEXT, _HTML, _JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
+
 _PAGE = (
     b'<!doctype html><title>spark-cep</title><a href="/metrics">metrics</a> <a href="/health">health</a>\n'
 )
+
+
+class _Given(NamedTuple):
+    """An answer."""
+
+    kind: str
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    policy: str = ""
+
+
+_Routes = dict[str, Callable[[str], _Given]]
+"""By path what answers, given the formats that the client accepts."""
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -39,29 +56,24 @@ class _Answer(BaseHTTPRequestHandler):
     timeout = _SLOW_SECONDS
 
     def do_GET(self) -> None:
-        """Answer with the metrics, the health, or links to both."""
-        path = self.path.partition("?")[0]
-        if path == "/metrics":
-            from prometheus_client.exposition import choose_encoder
-
-            encode, kind = choose_encoder(self.headers.get("Accept", ""))
-            self._send(HTTPStatus.OK, kind, encode(self.server.registry))
-        elif path == "/health":
-            health = health_of(self.server.watched)
-            status = HTTPStatus.OK if health.is_good else HTTPStatus.SERVICE_UNAVAILABLE
-            text = json.dumps({"pipeline": self.server.watched.pipeline.name, **health.to_json()})
-            self._send(status, "application/json", f"{text}\n".encode())
-        elif path == "/":
-            self._send(HTTPStatus.OK, "text/html; charset=utf-8", _PAGE)
+        """Answer with what a path of the server has."""
+        route = self.server.routes.get(self.path.partition("?")[0])
+        if route is None:
+            self._send(_Given(_TEXT, b"not found\n", HTTPStatus.NOT_FOUND))
+        elif not self.server.is_meant(self.headers.get("Host", "")):
+            self._send(_Given(_TEXT, b"this server has another name\n", HTTPStatus.MISDIRECTED_REQUEST))
         else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"not found\n")
+            self._send(route(self.headers.get("Accept", "")))
 
-    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+    def _send(self, given: _Given) -> None:
+        self.send_response(given.status)
+        self.send_header("Content-Type", given.kind)
+        self.send_header("Content-Length", str(len(given.body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if given.policy:
+            self.send_header("Content-Security-Policy", given.policy)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(given.body)
 
     def version_string(self) -> str:
         """Return the name of the server."""
@@ -74,13 +86,29 @@ class _Answer(BaseHTTPRequestHandler):
 class _Server(TCPServer):
     allow_reuse_address = True
 
-    def __init__(self, address: Address, watched: Watched, registry: CollectorRegistry) -> None:
+    def __init__(self, address: Address, routes: _Routes, every: Callable[[], None] | None) -> None:
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        self.watched = watched
-        self.registry = registry
+        self.routes = routes
+        self._address = address
+        self._every = every
         self._pool = ThreadPoolExecutor(_N_THREADS, "metrics")
         self._open: set[socket.socket] = set()
         super().__init__((address.host, address.port), _Answer)
+
+    def is_meant(self, host: str) -> bool:
+        """Return whether a client may name the server `host`.
+
+        A page of a foreign site can let its own name mean 127.0.0.1, and then read what a server on this
+        machine answers (DNS rebinding).
+        """
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        known = Address(name.strip("[]"), 0)
+        return not self._address.is_loopback or known.is_loopback
+
+    def service_actions(self) -> None:
+        """Do what is done again and again while the server waits."""
+        if self._every is not None:
+            self._every()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of the pool; close the connection if too many wait."""
@@ -110,37 +138,82 @@ class _Server(TCPServer):
 
 @contextmanager
 def monitored(pipeline: Pipeline, say: Callable[[str], None], *, is_quiet: bool) -> Iterator[Watched]:
-    """Watch a pipeline, and serve its metrics if it asks for that; `say` gets the address.
+    """Watch a pipeline; serve its metrics and its live page if it asks for them. `say` gets the addresses.
 
     With `is_quiet` it gets only an address that the system has chosen.
 
-    Raises InputError: nothing can listen at the address.
+    Raises InputError: nothing can listen at an address.
     """
     watched = Watched(pipeline)
-    if pipeline.metrics is None:
-        yield watched
-        return
-    from spark_runtime.pipeline.metrics import registry_of
+    with ExitStack() as servers:
+        if pipeline.metrics is not None:
+            from spark_runtime.pipeline.metrics import registry_of
 
+            routes = _metrics_routes(watched, registry_of(watched))
+            address = servers.enter_context(_serving("metrics", pipeline.metrics, routes))
+            if not is_quiet or address != pipeline.metrics:
+                say(f"metrics: http://{address}/metrics")
+        if pipeline.ui is not None:
+            live = LivePage(watched)
+            routes = {"/health": partial(_health, watched), **_live_routes(live)}
+            address = servers.enter_context(_serving("ui", pipeline.ui, routes, live.sample))
+            if not is_quiet or address != pipeline.ui:
+                say(f"live page: http://{address}/")
+        try:
+            yield watched
+            watched.has_ended = True
+        except Exception as error:
+            watched.failure = error
+            raise
+
+
+@contextmanager
+def _serving(
+    name: str, wanted: Address, routes: _Routes, every: Callable[[], None] | None = None
+) -> Iterator[Address]:
+    """Serve at an address; yield it with the port that the system has chosen."""
     try:
-        server = _Server(pipeline.metrics, watched, registry_of(watched))
+        server = _Server(wanted, routes, every)
     except OSError as error:
         raise InputError(
             "E0834",
-            f"nothing can listen at {pipeline.metrics}: {error.strerror or error}",
-            "give `metrics` another address; with port 0, the system chooses a port",
+            f"nothing can listen at {wanted}: {error.strerror or error}",
+            f"give `{name}` another address; with port 0, the system chooses a port",
         ) from error
-    serving = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
+    serving = threading.Thread(target=server.serve_forever, args=(0.1,), name=name, daemon=True)
     serving.start()
     try:
-        address = Address(pipeline.metrics.host, server.server_address[1])
-        if not is_quiet or address != pipeline.metrics:
-            say(f"metrics: http://{address}/metrics")
-        yield watched
-        watched.has_ended = True
-    except Exception as error:
-        watched.failure = error
-        raise
+        yield Address(wanted.host, server.server_address[1])
     finally:
         server.end()
         serving.join()
+
+
+def _metrics_routes(watched: Watched, registry: CollectorRegistry) -> _Routes:
+    def metrics(accepted: str) -> _Given:
+        from prometheus_client.exposition import choose_encoder
+
+        encode, kind = choose_encoder(accepted)
+        return _Given(kind, encode(registry))
+
+    return {
+        "/": lambda _: _Given(_HTML, _PAGE),
+        "/metrics": metrics,
+        "/health": partial(_health, watched),
+    }
+
+
+def _live_routes(live: LivePage) -> _Routes:
+    html = page()
+    content_policy = policy(html)
+    return {
+        "/": lambda _: _Given(_HTML, html, policy=content_policy),
+        "/live.json": lambda _: _Given(_JSON, f"{json.dumps(live.to_json())}\n".encode()),
+    }
+
+
+def _health(watched: Watched, _: str) -> _Given:
+    health = health_of(watched)
+    status = HTTPStatus.OK if health.is_good else HTTPStatus.SERVICE_UNAVAILABLE
+    text = json.dumps({"pipeline": watched.pipeline.name, **health.to_json()})
+    return _Given(_JSON, f"{text}\n".encode(), status)

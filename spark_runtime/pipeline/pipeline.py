@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rich.console import Console
 from cep.diagnostics.diagnostic import in_order, render
 from cep.output.summary import loss_lines, summary_lines
 from cep.spool.new_files import umask
+from spark_runtime.pipeline.address import Address
 from spark_runtime.pipeline.failures import as_cep_error
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.pipeline.metrics_server import monitored
@@ -41,6 +43,7 @@ def run_pipeline(
     accept_older_checkpoint: bool = False,
     roots: Sequence[str] = (),
     allow_spark_settings: bool = False,
+    ui: Address | None = None,
 ) -> Summary:
     """Run the pipeline file at `path` to its end or until Ctrl-C; return a summary.
 
@@ -63,13 +66,15 @@ def run_pipeline(
         any.
     allow_spark_settings
         Accept all settings under `spark`, even those that can run code.
+    ui
+        Where the live page is, instead of the address in the file.
 
     Raises
     ------
     RuleError, InputError, StateError, SetupError, CepError
         The run failed; the message says why.
     """
-    load = partial(load_pipeline, path, Trust.of(roots, any_spark_setting=allow_spark_settings))
+    load = partial(_loaded, path, Trust.of(roots, any_spark_setting=allow_spark_settings), ui)
     pipeline = load()
     errors = Console(stderr=True, highlight=False)
     if pipeline.warnings:
@@ -105,6 +110,11 @@ def run_pipeline(
     for line in _shown(pipeline, summary, is_quiet=quiet):
         say(line)
     return summary
+
+
+def _loaded(path: str | Path, trust: Trust, ui: Address | None) -> Pipeline:
+    pipeline = load_pipeline(path, trust)
+    return pipeline if ui is None else replace(pipeline, ui=ui)
 
 
 def _shown(pipeline: Pipeline, summary: Summary, *, is_quiet: bool) -> Iterator[str]:

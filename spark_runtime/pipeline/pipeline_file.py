@@ -117,12 +117,12 @@ class PipelineSettings:
     keeps_files: bool = declared.choice({"files": True, "inline": False}, name="state")
     state_memory_mb: int | None = declared.integer(None, at_least=1)
     metrics: Address | None = declared.own(_metrics, None)
+    ui: Address | None = declared.own(read_address, None)
     stuck_after_s: float = declared.duration(
         1800.0,
         "s",
         above_zero=True,
         name="stuck_after",
-        needs=("metrics", "nobody asks", "add: metrics: 9464"),
     )
     reload: Reload = declared.choice({item.value: item for item in Reload})
     down_after_s: float = declared.duration(300.0, "s", above_zero=True, name="down_after")
@@ -229,6 +229,10 @@ class _Reader:
                 "a stream without end never gets here",
                 "add: trigger: available_now",
             )
+        if "stuck_after" in settings and given.metrics is None and given.ui is None:
+            settings.problem(
+                "E0843", "`stuck_after` without `metrics`", "stuck_after", "nobody asks", "add: metrics: 9464"
+            )
         # By default, a checkpoint on other remote storage keeps its state in Spark's store.
         asks_for_files = "state" in settings and given.keeps_files
         is_elsewhere = is_remote(given.checkpoint) and not is_on_s3(given.checkpoint)
@@ -271,6 +275,7 @@ class _Reader:
             state_memory_mb=given.state_memory_mb,
             sink_formats=tuple(_peeked(node, "format") for node in _listed(found["sinks"])),
             metrics=given.metrics,
+            ui=given.ui,
             stuck_after_s=given.stuck_after_s,
             reload=given.reload,
             down_after_s=given.down_after_s,

@@ -14,8 +14,8 @@ from spark_runtime.event_time.time_status import TimeStatus
 _FOR_THE_NEXT = ("deadlines", "clocks")
 """Counts that serve the next micro-batch, and mean nothing to a user."""
 
-_FOR_METRICS = ("events_of", "delays", "delay_us", "open_runs")
-"""Counts in the form of the metrics of a running pipeline."""
+_FOR_METRICS = ("events_of", "delays", "delay_us", "open_runs", "open_steps", "newest")
+"""Counts in the form of the metrics and of the live page of a running pipeline."""
 
 _FOR_GAPS = ("unseen",)
 """Counts in the form of the ledger of gaps."""

@@ -142,7 +142,9 @@ class PipelineRun:
             if run_id is not None and not is_remote(self.pipeline.checkpoint):
                 folders.append(self.pipeline.checkpoint)
             self.shared = SharedFolders.marked(folders, run_id or "all")
-        delivery = delivery_of(self.sinks, run_id, self.pipeline.file_mode, self.shared)
+        is_watched = self.pipeline.ui is not None
+        file_mode = self.pipeline.file_mode
+        delivery = delivery_of(self.sinks, run_id, file_mode, self.shared, is_watched=is_watched)
         return Dataflow(self.rules, n_groups, delivery, is_batch=run_id is None)
 
     def _write(self, flow: Dataflow, output: DataFrame, number: int, plan: str = "") -> None:

@@ -28,6 +28,8 @@ class Delivery:
         With a number, it names a micro-batch of a stream; None in a batch.
     shared
         The folders that every worker must have.
+    is_watched
+        Whether the counts say what the live page of the run shows.
     """
 
     sinks: tuple[WorkerSink, ...] = ()
@@ -35,6 +37,7 @@ class Delivery:
     run: str | None = None
     file_mode: FileMode = PRIVATE
     shared: SharedFolders = field(default_factory=SharedFolders)
+    is_watched: bool = False
 
     def deliver(self, found: CallResults, part: str) -> None:
         """Write the results of one call of the operator, which `part` names. Runs in a worker."""

@@ -82,7 +82,7 @@ def test_the_last_scrape_says_what_the_summary_says(tmp_path: Path) -> None:
     file = write_pipeline(
         tmp_path,
         "format: json, path: events, max_files_per_trigger: 1",
-        'trigger: "200 milliseconds"\nmetrics: 127.0.0.1:0',
+        'trigger: "200 milliseconds"\nmetrics: 127.0.0.1:0\nui: 127.0.0.1:0',
         "[{format: parquet, path: out/a}, {format: parquet, path: out/b}, {format: csv, path: out/c}]",
     )
     with running(file) as (process, address):
@@ -94,10 +94,17 @@ def test_the_last_scrape_says_what_the_summary_says(tmp_path: Path) -> None:
         until(process, lambda: sum(by_label(scraped(address), "cep_late_events_total").values()) == 1)
         until(process, lambda: json.loads(got(address, "health"))["state"] == "waiting")
         last, health = scraped(address), json.loads(got(address, "health"))
+        page = re.findall(r"live page: http://([\d.:]+)/", (tmp_path / "errors.txt").read_text())[0]
+        live = json.loads(got(page, "live.json"))
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=120)
     summary = json.loads(output)
     counts, status = summary["counts"], summary["time"]
+    assert {rule["name"]: rule["matches"] for rule in live["rules"]} == counts["matches"]
+    assert sum(sum(rule["steps"].values()) for rule in live["rules"]) == sum(
+        rule["open"] for rule in live["rules"]
+    )
+    assert live["timeline"].count("<g>") > 3
     assert last["cep_events_total", ("readings",)] == counts["events"] == len(events) + 1
     for name, field in (
         ("cep_matches", "matches"),

@@ -39,6 +39,7 @@ from cep.engine.prepare.columns import lent, whole
 from cep.engine.prepare.versions import parted, until
 from cep.engine.state import codec
 from cep.engine.state.event_lists import KeptEvents, Nodes
+from cep.engine.state.open_runs import awaited
 from cep.engine.state.runs import (
     StoredRuns,
     fan_out,
@@ -355,6 +356,21 @@ class Matcher:
     def open_runs(self) -> dict[str, int]:
         """Number of open runs of all keys, by rule."""
         return {state.rule.name: int(state.pool.total) for state in self._rules}
+
+    def open_steps(self, most: int) -> dict[str, dict[str, int]]:
+        """Return the number of open runs of all keys, by rule and by what they wait for.
+
+        Rules with more than `most` open runs are left out: each run is looked up.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for state in self._rules:
+            if 0 < state.pool.total <= most:
+                states = state.pool.runs[state.pool.live_rows(), at.STATE]
+                steps = found.setdefault(state.rule.name, {})
+                for number, n in zip(*(part.tolist() for part in np.unique_counts(states)), strict=True):
+                    words = awaited(state.rule, number)
+                    steps[words] = steps.get(words, 0) + n
+        return found
 
     @property
     def n_open_runs(self) -> int:

@@ -44,17 +44,8 @@ class RunsOfRule(NamedTuple):
     strings: StringPool
 
     def waits_for(self, run: int) -> str:
-        """Return what a run waits for: the variables that its next event may become, or a time."""
-        state, tables = int(self.rows[run, at.STATE]), self.rule.tables
-        if state == at.PENDING:
-            waits = self.rule.selection == SelectionCode.PREFERRED
-            return "the end of its alternatives" if waits else "its turn"
-        takes = tables.take_variable[tables.take_ptr[state] : tables.take_ptr[state + 1]]
-        parts = list(dict.fromkeys(self.rule.variables[number] for number in takes.tolist()))
-        parts += ["the end of an absence"] if tables.state_absence[state] >= 0 else []
-        parts += ["the end of the window"] if tables.state_closes[state] else []
-        parts += ["an event that is not one of its NOT"] if tables.state_after_ignore[state] else []
-        return " or ".join(parts)
+        """Return what a run waits for."""
+        return awaited(self.rule, int(self.rows[run, at.STATE]))
 
     def values(self, run: int) -> dict[str, object]:
         """Return what a run remembers, by the labels that `cep explain` shows; NULL is None."""
@@ -65,6 +56,20 @@ class RunsOfRule(NamedTuple):
                 known = self.rows[run : run + 1, at.VALID] >> number & 1 != 0
                 found[register.label] = self.strings.values_of(register.type, cells, known)[0].as_py()
         return found
+
+
+def awaited(rule: RuleProgram, state: int) -> str:
+    """Return what a run in a state waits for: the variables that its next event may become, or a time."""
+    tables = rule.tables
+    if state == at.PENDING:
+        waits = rule.selection == SelectionCode.PREFERRED
+        return "the end of its alternatives" if waits else "its turn"
+    takes = tables.take_variable[tables.take_ptr[state] : tables.take_ptr[state + 1]]
+    parts = list(dict.fromkeys(rule.variables[number] for number in takes.tolist()))
+    parts += ["the end of an absence"] if tables.state_absence[state] >= 0 else []
+    parts += ["the end of the window"] if tables.state_closes[state] else []
+    parts += ["an event that is not one of its NOT"] if tables.state_after_ignore[state] else []
+    return " or ".join(parts)
 
 
 def runs_of_rules(program: Program, sections: StateSections) -> Iterator[RunsOfRule]:
