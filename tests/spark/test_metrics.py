@@ -75,6 +75,15 @@ def by_label(samples: Samples, name: str) -> dict[str, float]:
     return {labels[0]: value for (each, labels), value in samples.items() if each == name}
 
 
+def assert_page_shows(live: dict[str, Any], counts: dict[str, Any]) -> None:
+    assert {rule["name"]: rule["matches"] for rule in live["rules"]} == counts["matches"]
+    assert sum(sum(rule["steps"].values()) for rule in live["rules"]) == sum(
+        rule["open"] for rule in live["rules"]
+    )
+    assert {"late", "dead letters"} <= {gap["kind"] for gap in live["gaps"]}
+    assert live["timeline"].count("<g>") > 3
+
+
 def test_the_last_scrape_says_what_the_summary_says(tmp_path: Path) -> None:
     events = keyed_events(11, 600)
     bad = ['{"id": 2, "sensor": "s1"}', '{"id": "x", "ts": "2024-05-01T00:00:00Z", "sensor": "s1"}', "{"]
@@ -100,11 +109,7 @@ def test_the_last_scrape_says_what_the_summary_says(tmp_path: Path) -> None:
         output, _ = process.communicate(timeout=120)
     summary = json.loads(output)
     counts, status = summary["counts"], summary["time"]
-    assert {rule["name"]: rule["matches"] for rule in live["rules"]} == counts["matches"]
-    assert sum(sum(rule["steps"].values()) for rule in live["rules"]) == sum(
-        rule["open"] for rule in live["rules"]
-    )
-    assert live["timeline"].count("<g>") > 3
+    assert_page_shows(live, counts)
     assert last["cep_events_total", ("readings",)] == counts["events"] == len(events) + 1
     for name, field in (
         ("cep_matches", "matches"),
