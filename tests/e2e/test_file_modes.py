@@ -76,6 +76,7 @@ def modes(*roots: Path) -> set[tuple[bool, str]]:
     return {(item.is_dir(), f"{item.stat().st_mode & 0o777:04o}") for item in found}
 
 
+@pytest.mark.deep
 def test_nobody_else_reads_what_a_spool_and_a_stream_write(folder: Path) -> None:
     spool(folder, "inbox", (folder / "events.jsonl").read_text() + "not an event\n")
     first = run(folder, "stream.yaml", STREAM)

@@ -72,6 +72,7 @@ print(json.dumps(parts))
 """
 
 
+@pytest.mark.deep
 def test_the_code_for_a_laptop_and_for_streams_runs_as_it_is(folder: Path) -> None:
     """The stream runs twice: over the README's events and a later one, then over a late and a broken one."""
     incoming = folder / "incoming"

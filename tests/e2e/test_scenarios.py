@@ -82,6 +82,7 @@ def _assert_all_ways_agree(rules: Path, pipeline: Path, out: Path, file_format: 
     return expected
 
 
+@pytest.mark.deep(but="json")
 @pytest.mark.parametrize("file_format", ["json", "parquet"])
 def test_fraud_matches_are_the_same_locally_in_a_batch_and_in_a_stream(
     spark: SparkSession, tmp_path: Path, file_format: str

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.deep import n_cases
 
 
+@pytest.mark.deep
 def test_make_fuzz_tries_cases_in_two_processes() -> None:
     more = f"-m tests.property --examples {n_cases(32)} --jobs 2 --seed 1".split()
     done = subprocess.run(

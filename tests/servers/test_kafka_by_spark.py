@@ -125,6 +125,7 @@ def test_before_it_reads_a_run_says_what_the_cluster_refuses(broker: Broker, tmp
     assert "the-wrong-password" not in done.stdout + done.stderr
 
 
+@pytest.mark.deep
 def test_a_topic_that_was_made_again_is_refused_though_it_is_longer(broker: Broker, tmp_path: Path) -> None:
     require(CONNECTOR.is_dir(), "Spark's connector for Kafka")
     topic = broker.topic()

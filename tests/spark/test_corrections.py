@@ -51,6 +51,7 @@ def comparable(value: Any) -> str:
     return repr(_plain(value))
 
 
+@pytest.mark.deep(but="parquet")
 @pytest.mark.parametrize("sink", ["parquet", "json"])
 def test_a_pipeline_over_shuffled_files_ends_with_the_matches_of_a_batch(
     spark: SparkSession, tmp_path: Path, sink: str

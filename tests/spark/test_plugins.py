@@ -105,6 +105,7 @@ def test_a_pipeline_reads_a_format_and_writes_a_sink_of_a_plug_in(folder: Path) 
     assert stored(folder / "dead.db", "position") == [5]
 
 
+@pytest.mark.deep
 def test_a_stream_reads_a_source_of_a_plug_in_partition_by_partition(folder: Path) -> None:
     pipeline(folder, "format: counter, events: 9, partitions: 2", "checkpoint: checkpoint\nat_end: finish")
     done = cep(folder, "run", "pipeline.yaml")

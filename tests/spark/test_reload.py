@@ -97,6 +97,7 @@ def in_time(row: dict[str, Any], begins: datetime) -> bool:
     return (begins - ended).total_seconds() >= LATENESS_SECONDS
 
 
+@pytest.mark.deep(but="files")
 @pytest.mark.parametrize("state", ["inline", "files"])
 def test_changed_rules_go_on_from_the_checkpoint_at_a_restart(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], state: str
@@ -223,6 +224,7 @@ class Live:
         os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.deep(but="after approval")
 @pytest.mark.parametrize("reload", ["on change", "after approval"])
 def test_a_running_stream_takes_changed_rules(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], reload: str
@@ -288,6 +290,7 @@ def run_until(file: Path, place: str, moment: str, monkeypatch: pytest.MonkeyPat
     assert has_ended == [moment]
 
 
+@pytest.mark.deep(but="files")
 @pytest.mark.parametrize("state", ["inline", "files"])
 def test_a_run_that_ends_at_any_point_of_a_change_loses_nothing_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str

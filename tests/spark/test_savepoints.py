@@ -74,6 +74,7 @@ def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> d
     return found
 
 
+@pytest.mark.deep(but="files-1")
 @pytest.mark.parametrize(("state", "n_groups"), [("inline", 3), ("files", 1)])
 def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_run_gives(
     spark: SparkSession,

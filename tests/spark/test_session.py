@@ -27,6 +27,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.deep(but="is killed")
 @pytest.mark.parametrize("end", ["ends", "is killed"])
 def test_nothing_is_left_of_a_session_in_its_place_or_in_tmp(tmp_path: Path, end: str) -> None:
     place, temporary = tmp_path / "place", tmp_path / "temporary"

@@ -115,6 +115,7 @@ def test_values_are_those_that_spark_reads_from_each_kind_of_file(
         assert found == dict(SparkStore.after(files, batch).values()), batch
 
 
+@pytest.mark.deep(but="files")
 @pytest.mark.usefixtures("_often")
 @pytest.mark.parametrize("state", ["inline", "files"])
 def test_state_is_shown_and_saved_without_pyspark(spark: SparkSession, tmp_path: Path, state: str) -> None:

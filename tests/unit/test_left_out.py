@@ -52,6 +52,7 @@ def pytest_in(folder: Path, *options: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.deep
 def test_the_last_line_says_what_was_left_out_and_these_tests_alone_are_run_later(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_cases.py").write_text(CASES)
