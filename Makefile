@@ -116,9 +116,11 @@ docs: .venv/.docs  ## build the site of docs/ in out/site, check its links
 lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)
 	python3.11 -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
-	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra all --extra dev --strip-extras --allow-unsafe \
+	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra all --extra lsp --extra mcp \
+		--extra dev --strip-extras --allow-unsafe \
 		--no-header --no-annotate --no-emit-options --output-file .venv-lock/requirements.lock pyproject.toml
-	{ sed -n '/^#/p;/^#/!q' requirements.lock; cat .venv-lock/requirements.lock; } > .venv-lock/new
+	{ sed -n '/^#/p;/^#/!q' requirements.lock; \
+		sed '/^# WARNING/,/^spark-cep @/d' .venv-lock/requirements.lock; } > .venv-lock/new
 	mv .venv-lock/new requirements.lock
 	for extra in java servers docs bench; do \
 		.venv-lock/bin/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \

@@ -171,28 +171,36 @@ def check_rules(
     """Return every problem of all rule files in `paths`, of their streams files and of `parameters`."""
     problems: list[Diagnostic] = []
     files = found_rule_files(paths, problems)
-    books = _load(files, streams, problems)
     n_rules = 0
     unread: dict[str, tuple[str, ...]] = {}
-    for book in books:
-        rules, found = check_sources(book.sources, book.streams, parameters)
-        problems += found
-        n_rules += len(rules)
-        read: set[tuple[str, str]] = set()
-        for rule in rules:
-            try:
-                read.update(*(program.read_columns for program in compile_rules([rule], book.streams)))
-            except RuleError as error:
-                problems += error.diagnostics
-        profiled = profiles_of(book.streams_file, book.streams)
-        problems += values_never_seen(book, profiled, parameters)
-        for name in profiled:
-            stream = book.streams[name]
-            used = {stream.event_time, *stream.tie_break}
-            left = [column.name for column in stream.fields if (name, column.name) not in read]
-            left = [column for column in left if column not in used]
-            unread |= {name: tuple(left)} if left else {}
+    for book in _load(files, streams, problems):
+        found = check_book(book, parameters)
+        problems += found.problems
+        n_rules += found.n_rules
+        unread |= found.unread
     return Checked(len(files), n_rules, tuple(in_order(problems)), unread)
+
+
+def check_book(book: Rulebook, parameters: Mapping[str, str] | None = None) -> Checked:
+    """Return every problem of the rules of one streams file, and of `parameters`."""
+    rules, found = check_sources(book.sources, book.streams, parameters)
+    problems = list(found)
+    unread: dict[str, tuple[str, ...]] = {}
+    read: set[tuple[str, str]] = set()
+    for rule in rules:
+        try:
+            read.update(*(program.read_columns for program in compile_rules([rule], book.streams)))
+        except RuleError as error:
+            problems += error.diagnostics
+    profiled = profiles_of(book.streams_file, book.streams)
+    problems += values_never_seen(book, profiled, parameters)
+    for name in profiled:
+        stream = book.streams[name]
+        used = {stream.event_time, *stream.tie_break}
+        left = [column.name for column in stream.fields if (name, column.name) not in read]
+        left = [column for column in left if column not in used]
+        unread |= {name: tuple(left)} if left else {}
+    return Checked(len(book.sources), len(rules), tuple(in_order(problems)), unread)
 
 
 def values_never_seen(
@@ -214,7 +222,7 @@ def _load(
         if streams is None:
             beside = nearest_streams_file(file)
             if beside is None:
-                problems.append(_no_streams(file))
+                problems.append(no_streams(file))
                 continue
         else:
             beside = None if isinstance(streams, Mapping) else Path(streams)
@@ -236,7 +244,8 @@ def _load(
     return books
 
 
-def _no_streams(file: Path) -> Diagnostic:
+def no_streams(file: Path) -> Diagnostic:
+    """Return the problem of a rule file without a streams file."""
     return Diagnostic(
         "E0612",
         f"there is no `{STREAMS_FILE}` beside `{file}` or in a directory above it",

@@ -363,9 +363,14 @@ def _constant(node: ast.Constant) -> str:
             assert_never(node.kind)
 
 
+def print_name(text: str) -> str:
+    """Return a name as it is written: in backticks if a rule would not read it as a name otherwise."""
+    plain = re.fullmatch(r"[^\W\d]\w*", text) and text.upper() not in _QUOTED_WORDS
+    return text if plain else "`" + text.replace("`", "``") + "`"
+
+
 def _name(name: ast.Name) -> str:
-    plain = re.fullmatch(r"[^\W\d]\w*", name.text) and name.text.upper() not in _QUOTED_WORDS
-    return name.text if plain else "`" + name.text.replace("`", "``") + "`"
+    return print_name(name.text)
 
 
 def _tag(tag: str) -> str:

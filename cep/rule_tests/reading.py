@@ -11,7 +11,7 @@ import yaml
 from cep.compiler.compile import Compiled
 from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.diagnostics.limits import TooManyErrorsError
-from cep.errors import Diagnostic, RuleError
+from cep.errors import Diagnostic, RuleError, Source
 from cep.language.front_ends import SUFFIXES, rule_files
 from cep.output.rows import columns_of
 from cep.rule_files import nearest_streams_file
@@ -93,10 +93,17 @@ def read_tests(
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise RuleError([Diagnostic("E0613", f"`{path}` cannot be read: {reason}")]) from error
+    return read_test_text(source, streams, parameters)
+
+
+def read_test_text(
+    source: Source, streams: str | Path | None = None, parameters: Mapping[str, str] | None = None
+) -> RuleTests:
+    """Return the tests of a text, whose name is the path of its file; see `read_tests`."""
     document = Document(source, max_text=MAX_TEXT)
     tests = None
     with suppress(TooManyErrorsError):  # the last diagnostic reports it
-        tests = _Reader(document, Path(path), streams, parameters or {}).tests()
+        tests = _Reader(document, Path(source.name), streams, parameters or {}).tests()
     if tests is None or document.diagnostics:
         raise RuleError(in_order(document.diagnostics))
     return tests

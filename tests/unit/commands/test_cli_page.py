@@ -77,6 +77,7 @@ OF_A_PIPELINE = {
     "doctor",
     "gaps",
     "history",
+    "lsp",
     "package",
     "restore",
     "run",

@@ -1,0 +1,1 @@
+"""Tests of what editors and agents ask."""
