@@ -11,7 +11,8 @@ The state is that of a rule: open runs of a pattern (R1), or windows of 30 days.
 micro-batches after the first; the first one restores the state, and is the cold start.
 
 With ``--batches 140`` or more, each key group writes a snapshot among them. Then the 99th of 100
-is shown by the median: what a snapshot costs the micro-batch that writes it.
+is shown by the median, and beside it that of the operator that counts: what a snapshot costs the micro-batch
+that writes it.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class Case:
         Keys, key groups.
     events, batches
         Events of a small micro-batch; how many of these.
+    memory_mb
+        The memory for warm state; None: as by default.
     """
 
     kind: str
@@ -86,6 +89,7 @@ class Case:
     groups: int
     events: int
     batches: int
+    memory_mb: int | None = None
 
     def write(self, folder: Path, first: int, n: int, n_types: int) -> None:
         """Write events from number `first` on as the next file."""
@@ -98,7 +102,7 @@ class Case:
         """Write and return the pipeline, which reads a file in each micro-batch."""
         (folder / "R1.cep").write_text(KINDS[self.kind])
         fields = {field.name: field.ddl for field in STREAM.fields}
-        spec = {
+        spec: dict[str, Any] = {
             "streams": {STREAM.name: {"event_time": STREAM.event_time, "schema": fields}},
             "rules": ["R1.cep"],
             "source": {
@@ -112,6 +116,8 @@ class Case:
             "mode": "stream",
             "state": state,
         }
+        if state == "files" and self.memory_mb is not None:
+            spec["state_memory_mb"] = self.memory_mb
         path = folder / "pipeline.yaml"
         path.write_text(yaml.safe_dump(spec, sort_keys=False))
         return path
@@ -160,8 +166,12 @@ class Case:
             shown.append(Figure(f"peak without owners, {way}", case, measured.peak / MIB, "MiB"))
             if self.batches >= MANY:
                 times = measured.longest / measured.seconds
-                aim = SNAPSHOT if way == "files" else None
-                shown.append(Figure(f"99th of 100 by median, {way}", case, times, "times", target=aim))
+                shown.append(Figure(f"99th of 100 by median, {way}", case, times, "times"))
+        if self.batches >= MANY and {"counts", "files"} <= found.keys():
+            # Spark alone has micro-batches that take twice the median.
+            files, plain = (found[way].longest / found[way].seconds for way in ("files", "counts"))
+            path_of = "99th of 100 by median, files by counts"
+            shown.append(Figure(path_of, case, files / plain, "times", target=SNAPSHOT))
         for way in {"inline", "files"} & found.keys():
             if "empty" in found:
                 times = found[way].seconds / found["empty"].seconds
@@ -181,6 +191,7 @@ class Case:
 @click.option("--events", type=click.IntRange(min=1), default=5_000, show_default=True)
 @click.option("--batches", type=click.IntRange(min=2), default=12, show_default=True)
 @click.option("--groups", type=click.IntRange(min=1), default=4, show_default=True)
+@click.option("--memory-mb", type=click.IntRange(min=1), help="for warm state")
 @click.option("--ways", default="counts,empty,inline,files", show_default=True)
 @click.option("--quick", is_flag=True, help="a tenth of the state")
 @click.option(
