@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,8 @@ def run(
 
     compile_for(pipeline, quiet, trust)
     as_json = AS_JSON[output_format]
+    # Before and after the stream runs: what was opened is closed, such as a lease on an object store.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = run_pipeline(
         pipeline,
         quiet=quiet or as_json,

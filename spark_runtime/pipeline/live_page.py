@@ -211,8 +211,8 @@ def _batches(run: PipelineRun | None) -> dict[str, Any]:
     if run is None:
         return {"n": 0, "seconds": [], "running": None}
     running_s = None if run.batches is None else run.batches.running_s
-    last = [round(each, 3) for each in run.totals.batch_seconds[-N_SAMPLES:]]
-    return {"n": len(run.totals.batches), "seconds": last, "running": running_s}
+    last = [round(each, 3) for each in list(run.totals.times.last)[-N_SAMPLES:]]
+    return {"n": run.totals.n_batches, "seconds": last, "running": running_s}
 
 
 def page() -> bytes:

@@ -10,7 +10,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -174,7 +174,7 @@ class Metrics:
         yield self._split("cep_refused_rows", "Rows that sinks refused for good.", "sink", refused)
 
     def _of_batches(self, run: PipelineRun | None) -> Iterator[Metric]:
-        seconds = [] if run is None else list(islice(run.totals.batch_seconds, self._n_seen, None))
+        seconds = [] if run is None else run.totals.times.since(self._n_seen)
         self._n_seen += len(seconds)
         self._batch_seconds += sum(seconds)
         for each in seconds:
@@ -182,7 +182,7 @@ class Metrics:
         durations = HistogramMetricFamily("cep_micro_batch_seconds", "Durations of micro-batches.")
         durations.add_metric([], _buckets(_SECONDS, self._n_batches), self._batch_seconds)
         yield durations
-        n = 0 if run is None else len(run.totals.batches)
+        n = 0 if run is None else run.totals.n_batches
         yield _counter("cep_micro_batches", "Micro-batches whose results were counted.", n)
         batches = None if run is None else run.batches
         running_s = None if batches is None else batches.running_s

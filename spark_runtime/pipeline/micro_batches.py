@@ -31,6 +31,7 @@ from spark_runtime.pipeline.gaps import Ledger, losses_of
 from spark_runtime.pipeline.inputs import Inputs
 from spark_runtime.pipeline.next_plan import NextPlan, Turn
 from spark_runtime.pipeline.plans import Plans
+from spark_runtime.pipeline.progress import Times
 from spark_runtime.sources.protocol import Source
 from spark_runtime.state.restored import FOLDER as RESTORED
 from spark_runtime.tables.static import StaticTables
@@ -94,7 +95,7 @@ class MicroBatches:
     generation: int = 0
     tables: StaticTables = field(default_factory=lambda: StaticTables({}))
     stopped: threading.Event = field(default_factory=threading.Event)
-    seconds: list[float] = field(default_factory=list)
+    seconds: Times = field(default_factory=Times)
     """Seconds that each complete micro-batch took, including Spark's overhead."""
     waits: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_MOST_WAITS))
     """The last micro-batches, each with the seconds for which Spark waited until it started."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,6 +11,9 @@ from rich.text import Text
 
 from cep.counts import Counts, absent_name
 from spark_runtime.event_time.time_status import TimeStatus
+
+MOST_TIMES = 10_000
+"""Micro-batches whose durations are kept."""
 
 _FOR_THE_NEXT = ("deadlines", "clocks")
 """Counts that serve the next micro-batch, and mean nothing to a user."""
@@ -31,7 +35,8 @@ class Summary:
     counts: Counts
     n_batches: int
     seconds: float
-    batch_seconds: tuple[float, ...]  # of each micro-batch, in order
+    batch_seconds: tuple[float, ...]  # of the last micro-batches (`MOST_TIMES`), in order
+    processing_seconds: float  # of all of them
     was_stopped: bool = False
     time: TimeStatus | None = None  # of a stream
     sources: tuple[str, ...] = ()  # their messages, such as how far the run lags
@@ -77,14 +82,32 @@ class Summary:
         return self.counts.reasons
 
     @property
-    def processing_seconds(self) -> float:
-        """Seconds during which Spark processed batches."""
-        return sum(self.batch_seconds)
-
-    @property
     def events_per_second(self) -> float:
         """Events per second of Spark's processing, late and malformed ones included."""
         return self.counts.read / self.processing_seconds if self.processing_seconds else 0.0
+
+
+@dataclass(slots=True)
+class Times:
+    """How long micro-batches took: of all of them together, and each of the last ones.
+
+    A stream may run for years, so not each of them is kept.
+    """
+
+    n: int = 0
+    seconds: float = 0.0
+    last: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_TIMES))
+
+    def append(self, seconds: float) -> None:
+        """Add the duration of the next micro-batch."""
+        self.n += 1
+        self.seconds += seconds
+        self.last.append(seconds)
+
+    def since(self, n: int) -> list[float]:
+        """Return the durations after the first `n`, as far as they are kept."""
+        found = list(self.last)  # a copy: another thread adds to it
+        return found[max(len(found) - max(self.n - n, 0), 0) :]
 
 
 @dataclass(slots=True)
@@ -93,8 +116,9 @@ class Totals:
 
     rules: tuple[str, ...]
     counts: Counts = field(init=False)
-    batches: set[int] = field(default_factory=set)
-    batch_seconds: list[float] = field(default_factory=list)
+    n_batches: int = 0
+    times: Times = field(default_factory=Times)
+    _last_batch: int = -1
 
     def __post_init__(self) -> None:
         self.counts = Counts()
@@ -116,13 +140,16 @@ class Totals:
         of_batch = Counts()
         for part in counts:
             of_batch.add(part)
-        self.batches.add(batch)
+        self.n_batches += batch > self._last_batch  # Spark repeats one that failed
+        self._last_batch = max(batch, self._last_batch)
         self.counts.add(of_batch)
         return of_batch
 
     def summary(self, seconds: float, *, was_stopped: bool) -> Summary:
         """Return the totals as a summary."""
-        return Summary(self.counts, len(self.batches), seconds, tuple(self.batch_seconds), was_stopped)
+        return Summary(
+            self.counts, self.n_batches, seconds, tuple(self.times.last), self.times.seconds, was_stopped
+        )
 
     def line(self, seconds: float) -> Text:
         """Return what to show while the pipeline runs."""

@@ -266,7 +266,7 @@ class BatchRun(PipelineRun):
         self.warming.join()
         with self._display():
             self._write(flow, flow.output(parcels), 0)
-        self.totals.batch_seconds.append(time.monotonic() - before)
+        self.totals.times.append(time.monotonic() - before)
         self.totals.counts.add(tables.counts())
         return self.totals.counts
 
@@ -443,12 +443,12 @@ class StreamRun(PipelineRun):
             ledger=self.ledger,
             generation=reloading.generation,
             tables=made.tables,
-            seconds=self.totals.batch_seconds,
+            seconds=self.totals.times,
         )
         self.batches = batches
         self.query = query = self._start_query(made, batches)
         ended = threading.Event()
-        # Ctrl-C is noticed while the main thread waits here, but not while it waits in Java.
+        # Ctrl-C and SIGTERM are noticed while the main thread waits here, but not while it waits in Java.
         waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
         waiter.start()
         with _awaited_interrupt() as interrupted:
@@ -578,7 +578,7 @@ def _wait(query: StreamingQuery, ended: threading.Event) -> None:
 
 @contextmanager
 def _awaited_interrupt() -> Iterator[threading.Event]:
-    """Make Ctrl-C set an event; the second one interrupts as usual.
+    """Make Ctrl-C and SIGTERM set an event; the second one interrupts as usual.
 
     An exception would interrupt a call to Java, and break that connection.
     """
@@ -592,8 +592,9 @@ def _awaited_interrupt() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets interrupts
         yield noted
         return
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield noted
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

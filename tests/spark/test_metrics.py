@@ -105,8 +105,9 @@ def test_the_last_scrape_says_what_the_summary_says(tmp_path: Path) -> None:
         last, health = scraped(address), json.loads(got(address, "health"))
         page = re.findall(r"live page: http://([\d.:]+)/", (tmp_path / "errors.txt").read_text())[0]
         live = json.loads(got(page, "live.json"))
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)  # as Kubernetes and systemd end a process
         output, _ = process.communicate(timeout=120)
+    assert (process.returncode, json.loads(output)["was_stopped"]) == (0, True)
     summary = json.loads(output)
     counts, status = summary["counts"], summary["time"]
     assert_page_shows(live, counts)

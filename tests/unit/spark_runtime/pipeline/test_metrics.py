@@ -25,6 +25,7 @@ from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.metrics import registry_of
 from spark_runtime.pipeline.metrics_server import monitored
 from spark_runtime.pipeline.pipeline_file import load_pipeline
+from spark_runtime.pipeline.progress import MOST_TIMES
 from spark_runtime.pipeline.runs import StreamRun
 from spark_runtime.wire.plan import Plan
 from tests.pages import DOCS, blocks
@@ -208,16 +209,26 @@ def test_of_many_names_the_first_are_labels_and_no_count_ever_decreases(tmp_path
 def test_durations_of_micro_batches_are_counted_once(tmp_path: Path) -> None:
     found = watched(tmp_path)
     assert found.run is not None
-    registry, seconds = registry_of(found), found.run.totals.batch_seconds
+    registry, seconds = registry_of(found), found.run.totals.times
 
     def total() -> tuple[str, ...]:
         text = generate_latest(registry).decode()
         return tuple(re.findall(r"^cep_micro_batch_seconds_(?:count|sum) (\S+)$", text, re.MULTILINE))
 
-    seconds += [0.2, 3.0]
+    seconds.append(0.2)
+    seconds.append(3.0)
     assert total() == total() == ("2.0", "3.2")
     seconds.append(1000.0)
     assert total() == ("3.0", "1003.2")
+    for _ in range(MOST_TIMES):
+        seconds.append(1.0)
+    assert (len(seconds.last), seconds.n, seconds.seconds) == (
+        MOST_TIMES,
+        MOST_TIMES + 3,
+        MOST_TIMES + 1003.2,
+    )
+    assert seconds.since(MOST_TIMES) == [1.0, 1.0, 1.0]
+    assert total()[0] == f"{MOST_TIMES + 3}.0"
 
 
 # ------------------------------------------------------------ health

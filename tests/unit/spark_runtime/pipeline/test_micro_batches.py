@@ -82,7 +82,7 @@ def test_a_run_reads_what_is_there_and_ends(tmp_path: Path) -> None:
         run.complete(number, Counts())
     put(tmp_path, "c.json")
     assert run.next(2) is None
-    assert (run.done.batch, run.done.offsets, len(run.seconds)) == (1, {"s": 2}, 2)
+    assert (run.done.batch, run.done.offsets, run.seconds.n) == (1, {"s": 2}, 2)
 
 
 @pytest.mark.parametrize("interval_s", [None, 0.0, 3600.0])
