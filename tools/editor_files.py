@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from cep.commands.schemas import NAMES, schema
 from cep.editor.keywords import textmate
 
 FOLDER = Path(__file__).parents[1] / "editors/vscode"
@@ -13,7 +14,8 @@ FOLDER = Path(__file__).parents[1] / "editors/vscode"
 
 def files() -> dict[Path, dict[str, Any]]:
     """Return the contents of each generated file."""
-    return {FOLDER / "syntaxes/cep.tmLanguage.json": textmate()}
+    schemas = {FOLDER / f"schemas/{name}.schema.json": schema(name) for name in NAMES}
+    return {FOLDER / "syntaxes/cep.tmLanguage.json": textmate(), **schemas}
 
 
 def text(content: dict[str, Any]) -> str:

@@ -68,7 +68,7 @@ def test(  # noqa: PLR0913 - an option of the command is an argument
     if inputs or input_format:
         raise click.UsageError("--input is for --record: the events of tests are in their files")
     while True:
-        results, seen = _run(paths, streams, parameters, with_changes)
+        results, seen = run_test_files(paths, streams, parameters, with_changes)
         _print(results, output_format, quiet)
         if not watch:
             break
@@ -78,7 +78,7 @@ def test(  # noqa: PLR0913 - an option of the command is an argument
         click.get_current_context().exit(EXIT_PROBLEMS)
 
 
-def _run(
+def run_test_files(
     paths: Sequence[Path], streams: Path | None, parameters: Mapping[str, str], with_changes: bool
 ) -> tuple[list[FileResult], dict[Path, float]]:
     """Return the results of all test files, and the files that were read with their times of change."""

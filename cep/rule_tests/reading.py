@@ -33,8 +33,11 @@ MAX_TEXT = MAX_BYTES
 START_US = 1_704_067_200_000_000
 """The time from which relative times count, without `start`: 2024-01-01T00:00:00Z."""
 
-_OF_FILE = ("rules", "streams", "rule", "parameters", "start", "defaults", "tables", "cases")
-_OF_CASE = ("events", "expect", "defaults", "tables")
+OF_FILE = ("rules", "streams", "rule", "parameters", "start", "defaults", "tables", "cases")
+"""The settings of a test file."""
+
+OF_CASE = ("events", "expect", "defaults", "tables")
+"""The settings of a case."""
 
 
 def test_files(paths: Sequence[str | Path]) -> list[Path]:
@@ -123,7 +126,7 @@ class _Reader:
     def tests(self) -> RuleTests | None:
         """Return the tests; None after a report."""
         root = self.document.root()
-        found = None if root is None else self.document.settings(root, "a test file", _OF_FILE, ("cases",))
+        found = None if root is None else self.document.settings(root, "a test file", OF_FILE, ("cases",))
         if found is None or "cases" not in found:
             return None
         compiled, files = self._compiled(found)
@@ -214,7 +217,7 @@ class _Reader:
         names: Sequence[str],
         of_file: tuple[Cells, yaml.Node | None],
     ) -> Case | None:
-        found = self.document.settings(entry.value, f"case `{entry.name}`", _OF_CASE, ("events", "expect"))
+        found = self.document.settings(entry.value, f"case `{entry.name}`", OF_CASE, ("events", "expect"))
         if found is None or "events" not in found or "expect" not in found:
             return None
         defaults, tables = of_file

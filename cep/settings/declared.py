@@ -26,6 +26,12 @@ from cep.schema.time_literals import parse_duration
 from cep.settings.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
 from cep.settings.settings import Settings
 
+TEXT_FORM: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
+"""The JSON Schema of a text: YAML may read one without quotes as a number."""
+
+TEXTS_FORM: Mapping[str, Any] = {"anyOf": [TEXT_FORM, {"type": "array", "items": TEXT_FORM}]}
+"""The JSON Schema of a text or a list of texts."""
+
 _Read = Callable[[Settings, str], Any]
 """The settings and the name of one -> its value; None after a report."""
 
@@ -70,13 +76,18 @@ class More(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A line of a declaration. `words`: the allowed values, if the setting has a fixed set of them."""
+    """A line of a declaration.
+
+    `words`: the allowed values, if the setting has a fixed set of them. `form` is its JSON Schema; if it is
+    empty, the setting may have any form.
+    """
 
     read: _Read
     default: Any
     is_required: bool
     words: tuple[str, ...] = ()
     more: More = field(default_factory=More)
+    form: Mapping[str, Any] = field(default_factory=dict)
 
     def value(self, settings: Settings, name: str, *, is_complete: bool) -> Any:
         """Return its value, or the default after a report. `is_complete`: missing ones were reported."""
@@ -102,22 +113,23 @@ class Setting:
 
 def text(default: str | None = None, *, secret: bool = False, **more: Unpack[More]) -> Any:
     """Declare a text. In a secret, `${NAME}` may stand for an environment variable."""
-    return _declared(Settings.secret if secret else Settings.text, default or "", more, default is None)
+    read = Settings.secret if secret else Settings.text
+    return _declared(read, default or "", more, default is None, form=TEXT_FORM)
 
 
 def path(default: str | None = None, **more: Unpack[More]) -> Any:
     """Declare a path. A path with a scheme is kept as it is; any other is made absolute."""
-    return _declared(Settings.path, default or "", more, default is None)
+    return _declared(Settings.path, default or "", more, default is None, form=TEXT_FORM)
 
 
 def names(default: tuple[str, ...] | None = None, **more: Unpack[More]) -> Any:
     """Declare a text or a list of texts. The value is a tuple without duplicates."""
-    return _declared(Settings.names, default or (), more, default is None)
+    return _declared(Settings.names, default or (), more, default is None, form=TEXTS_FORM)
 
 
 def flag(default: bool, **more: Unpack[More]) -> Any:
     """Declare `true` or `false`."""
-    return _declared(Settings.boolean, default, more)
+    return _declared(Settings.boolean, default, more, form={"type": "boolean", "default": default})
 
 
 def choice(words: Mapping[str, Any] | Iterable[str], default: Any = None, **more: Unpack[More]) -> Any:
@@ -129,7 +141,9 @@ def choice(words: Mapping[str, Any] | Iterable[str], default: Any = None, **more
         return None if word is None else meanings[word]
 
     first = next(iter(meanings.values()))
-    return _declared(read, first if default is None else default, more, words=tuple(meanings))
+    words_form = {"enum": list(map(str, meanings))}
+    chosen = first if default is None else default
+    return _declared(read, chosen, more, words=tuple(meanings), form=words_form)
 
 
 def integer(default: int | None, *, at_least: int = 0, **more: Unpack[More]) -> Any:
@@ -143,7 +157,8 @@ def integer(default: int | None, *, at_least: int = 0, **more: Unpack[More]) -> 
         settings.problem("E0402", must, name, "too small", f"write {at_least} or more")
         return None
 
-    return _declared(read, default, more)
+    form = {"type": "integer", "minimum": at_least} | ({} if default is None else {"default": default})
+    return _declared(read, default, more, form=form)
 
 
 def duration(
@@ -168,7 +183,7 @@ def duration(
             return None
         return length_us if unit == "us" else length_us / _US[unit]
 
-    return _declared(read, default, more)
+    return _declared(read, default, more, form={"type": "string", "examples": [example]})
 
 
 def file_mode(**more: Unpack[More]) -> Any:
@@ -182,7 +197,7 @@ def file_mode(**more: Unpack[More]) -> Any:
             settings.problem("E0841", f"`{name}` cannot be `{given}`", name, label, HELP)
         return mode
 
-    return _declared(read, PRIVATE, more)
+    return _declared(read, PRIVATE, more, form={"type": ["integer", "string"]})
 
 
 def texts(*, refused: Collection[str] = (), **more: Unpack[More]) -> Any:
@@ -191,7 +206,8 @@ def texts(*, refused: Collection[str] = (), **more: Unpack[More]) -> Any:
     def read(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
         return read_texts(settings, name, refused)
 
-    return _declared(read, (), {"hidden": True, **more})
+    form = {"type": "object", "additionalProperties": TEXT_FORM}
+    return _declared(read, (), {"hidden": True, **more}, form=form)
 
 
 def read_texts(
@@ -219,12 +235,19 @@ def read_texts(
 
 def later(**more: Unpack[More]) -> Any:
     """Declare a setting whose form depends on other settings. Its value is its place in the file, or None."""
-    return _declared(lambda settings, name: settings.found[name], None, more)
+    return _declared(lambda settings, name: settings.found[name], None, more, form={})
 
 
-def own(read: _Read, default: T, *, required: bool = False, **more: Unpack[More]) -> T:
-    """Declare a setting that the function `read` reads; it may have any form."""
-    declared: T = _declared(read, default, more, required)
+def own(
+    read: _Read,
+    default: T,
+    *,
+    required: bool = False,
+    form: Mapping[str, Any] | None = None,
+    **more: Unpack[More],
+) -> T:
+    """Declare a setting that the function `read` reads; `form` is its JSON Schema, if it has a fixed form."""
+    declared: T = _declared(read, default, more, required, form=form or {})
     return declared
 
 
@@ -240,12 +263,26 @@ def nested(declaration: type[T], made: Callable[[Any, Settings], Any] | None = N
         found = read(declaration, inner, is_complete=True)
         return found if made is None else made(found, inner)
 
-    return _declared(value, None, {})
+    return _declared(value, None, {}, form=form_of(declaration))
 
 
 def declared_settings(declaration: type) -> dict[str, Setting]:
     """Return the declared settings, by their names in the file and in their order."""
     return {name: setting for _, name, setting in _lines(declaration)}
+
+
+def form_of(declaration: type) -> dict[str, Any]:
+    """Return the JSON Schema of a mapping with the declared settings, and no others."""
+    known = declared_settings(declaration)
+    required = [
+        name for name, setting in known.items() if setting.is_required and "unless" not in setting.more
+    ]
+    return {
+        "type": "object",
+        "properties": {name: dict(setting.form) for name, setting in known.items()},
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
 
 
 def read(declaration: type[T], settings: Settings, *, is_complete: bool = False, **given: Any) -> T:
@@ -315,10 +352,16 @@ def _lines(declaration: type) -> list[tuple[str, str, Setting]]:
 
 
 def _declared(
-    read: _Read, default: Any, more: More, is_required: bool = False, *, words: tuple[str, ...] = ()
+    read: _Read,
+    default: Any,
+    more: More,
+    is_required: bool = False,
+    *,
+    words: tuple[str, ...] = (),
+    form: Mapping[str, Any],
 ) -> Any:
     """Return the field of a setting. The default is also the value of a required setting that is missing."""
     has_own = default.__class__.__hash__ is None  # each dataclass gets a copy of a mutable default
     about: Any = {"default_factory": default.copy, "hash": False} if has_own else {"default": default}
-    setting = Setting(read, default, is_required, words, more)
+    setting = Setting(read, default, is_required, words, more, form)
     return field(**about, repr=not more.get("hidden", False), metadata={_KEY: setting})

@@ -78,6 +78,7 @@ OF_A_PIPELINE = {
     "gaps",
     "history",
     "lsp",
+    "mcp",
     "package",
     "restore",
     "run",

@@ -1,0 +1,261 @@
+"""What `cep mcp` offers to agents: each tool is a function of plain values that returns plain values.
+
+Every path, also one that a test file names, must be below a declared root. Nothing is written unless the
+server was started with `--allow-write`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from cep.commands.test import run_test_files
+from cep.commands.why import compiled_rule, replayed
+from cep.diagnostics.diagnostic import in_order, render, to_json
+from cep.errors import CepError, RuleError, Source
+from cep.language.front_ends import SUFFIXES
+from cep.rule_files import STREAMS_FILE, nearest_streams_file
+from cep.rule_tests.reading import ENDING, test_files
+from cep.rule_tests.report import as_data as tests_as_data
+from cep.rulebook import Rulebook, check_book, check_rules, compile_rulebook, load_rulebook
+from cep.settings.roots import is_inside, root_of
+from cep.settings.yaml_document import Document
+
+MAX_TEXT = 1 << 20
+"""Most characters of a text that an agent gives."""
+
+MAX_FILES = 500
+"""Most files in the folders that a call names."""
+
+MAX_INPUT = 64 << 20
+"""Most bytes of the files that a call reads."""
+
+MAX_ANSWER = 200_000
+"""Most characters of an answer."""
+
+MAX_ATTEMPTS = 20
+"""Most attempts that `why` shows."""
+
+
+class RefusedError(ValueError):
+    """A call that the server does not allow; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a server may read and write: files below `roots`, each in the form of `root_of`."""
+
+    roots: tuple[str, ...]
+    may_write: bool = False
+
+    def file(self, path: str) -> Path:
+        """Return a path below a root, after following links. Raises RefusedError: it is elsewhere."""
+        if "\0" in path or not is_inside(root_of(path), self.roots):
+            raise RefusedError(
+                f"`{path}` is not below a root: {', '.join(self.roots)}; start with --root DIR"
+            )
+        return Path(path)
+
+    def read(self, paths: Sequence[str]) -> list[Path]:
+        """Return paths that a call may read, with all files in folders among them.
+
+        Raises RefusedError: one is elsewhere, there are too many files, or they are too large.
+        """
+        found = [self.file(path) for path in paths]
+        inside = [
+            file
+            for path in found
+            for file in ([path] if not path.is_dir() else path.rglob("*"))
+            if file.is_file()
+        ]
+        if len(inside) > MAX_FILES:
+            raise RefusedError(f"{len(inside):,} files, and a call may read {MAX_FILES}: name fewer")
+        for file in inside:
+            self.file(str(file))
+        n_bytes = sum(file.stat().st_size for file in inside)
+        if n_bytes > MAX_INPUT:
+            raise RefusedError(
+                f"{n_bytes:,} bytes of input, and a call may read {MAX_INPUT:,}: give a part of the events"
+            )
+        return found
+
+    def rules(self, paths: Sequence[str], streams: str | None) -> tuple[list[Path], Path | None]:
+        """Return rule files and the streams file. Without one, the one next to the rules is checked."""
+        found = self.read(paths)
+        if streams is not None:
+            return found, self.file(streams)
+        for path in found:
+            beside = nearest_streams_file(path / STREAMS_FILE if path.is_dir() else path)
+            if beside is not None:
+                self.file(str(beside))
+        return found, None
+
+
+def check(
+    access: Access, rules: Sequence[str] = (), streams: str | None = None, text: str | None = None
+) -> dict[str, Any]:
+    """Return every problem of rule files, or of a `text` of rules over a streams file."""
+    if text is not None:
+        if streams is None or len(text) > MAX_TEXT:
+            raise RefusedError(
+                f"a text needs `streams`, the streams file, and has at most {MAX_TEXT:,} characters"
+            )
+        from cep.settings.schema_file import load_streams
+
+        book = Rulebook((Source("text.cep", text),), load_streams(access.file(streams)), None)
+        checked = check_book(book)
+    else:
+        checked = check_rules(*access.rules(rules, streams))
+    return {
+        "files": checked.n_files,
+        "rules": checked.n_rules,
+        "problems": to_json(checked.problems),
+        "unread": {name: list(columns) for name, columns in checked.unread.items()},
+    }
+
+
+def explain(
+    access: Access, rules: Sequence[str], streams: str | None = None, only: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what rules compile to, as text: predicates, automaton, bounds, what a run remembers."""
+    from cep.explain.explain import explain as explain_rule
+
+    compiled = compile_rulebook(load_rulebook(*access.rules(rules, streams)), only)
+    return {
+        "text": "\n".join(explain_rule(rule) for rule in compiled.rules),
+        "warnings": to_json(compiled.warnings),
+    }
+
+
+def test(access: Access, rules: Sequence[str]) -> dict[str, Any]:
+    """Return the results of the tests beside rules."""
+    paths, _ = access.rules(rules, None)
+    files = test_files(paths)
+    for file in files:
+        for named in _named_by(file):
+            access.rules([str(file.parent / named)], None)
+    results, _ = run_test_files(files, None, {}, False)
+    return {"files": tests_as_data(results)}
+
+
+def _named_by(file: Path) -> Iterator[str]:
+    """Yield the paths that a test file names: its rules, its streams file and its files of events."""
+    access_text = file.read_text(encoding="utf-8", errors="replace")[: MAX_TEXT + 1]
+    root = Document(Source(str(file), access_text), max_text=MAX_TEXT).root()
+    left = [] if root is None else [root]
+    while left:
+        node = left.pop()
+        if isinstance(node, yaml.SequenceNode):
+            left += node.value
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            left.append(value)
+            is_path = key.value in ("rules", "streams", "file")
+            for item in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if is_path and isinstance(item, yaml.ScalarNode):
+                    yield item.value
+
+
+def why(  # noqa: PLR0913 - an argument of the tool is an argument
+    access: Access,
+    rules: Sequence[str],
+    inputs: Sequence[str],
+    key: Sequence[str] = (),
+    rule: str | None = None,
+    streams: str | None = None,
+    at: str | None = None,
+    summary: bool = False,
+    limit: int = 3,
+) -> dict[str, Any]:
+    """Return why a rule matched for a key, or what it missed; with `summary` the counts over all keys."""
+    from cep.local.replay import time_of
+    from cep.why.answer import why as answer
+    from cep.why.shown import as_data
+    from cep.why.summary import funnel
+
+    paths, streams_file = access.rules(rules, streams)
+    _check_inputs(access, inputs)
+    compiled = compiled_rule(paths, streams_file, rule, {})
+    found = replayed(compiled, inputs, None)
+    source = compiled.rules[-1].tree.source
+    if summary:
+        counted: dict[str, Any] = as_data(funnel(found), source)
+        return counted
+    at_us = None if at is None else time_of(at)
+    told: dict[str, Any] = as_data(answer(found, found.key_of(key), at_us, min(limit, MAX_ATTEMPTS)), source)
+    return told
+
+
+def _check_inputs(access: Access, inputs: Sequence[str]) -> None:
+    for text in inputs:
+        name, sign, path = text.partition("=")
+        is_named = bool(sign) and name.isidentifier()
+        access.read([path if is_named else text])
+
+
+def profile(
+    access: Access, stream: str, file: str, streams: str | None = None, write: bool = False
+) -> dict[str, Any]:
+    """Return what the events of a stream look like; with `write`, keep it beside the streams file."""
+    from cep.engine.prepare.device_clocks import first_guard
+    from cep.formats.files import read_events
+    from cep.profiles.measuring import measured
+    from cep.profiles.profile import write_profile
+    from cep.settings.schema_file import load_streams
+
+    if write and not access.may_write:
+        raise RefusedError("a profile is written only by a server that was started with --allow-write")
+    (path,) = access.read([file])
+    beside = access.file(streams) if streams is not None else nearest_streams_file(path)
+    if beside is None:
+        raise RefusedError(f"there is no `{STREAMS_FILE}` beside `{file}`: name it as `streams`")
+    known = load_streams(access.file(str(beside)))
+    if stream not in known:
+        raise RefusedError(f"there is no stream `{stream}`: it is one of {', '.join(known)}")
+    found = measured(known[stream], read_events(str(path), known[stream], ahead=first_guard(known[stream])))
+    if write:
+        write_profile(beside, found)
+    return asdict(found)
+
+
+def write_file(access: Access, path: str, text: str) -> dict[str, Any]:
+    """Write a rule file, a streams file or a test file, whole."""
+    from cep.spool.folder import write_whole
+
+    if not access.may_write:
+        raise RefusedError("files are written only by a server that was started with --allow-write")
+    file = access.file(path)
+    if not path.endswith((*SUFFIXES, ENDING)) and file.name != STREAMS_FILE:
+        raise RefusedError(f"`{path}` is none of: {', '.join(SUFFIXES)}, {ENDING}, {STREAMS_FILE}")
+    if len(text) > MAX_TEXT:
+        raise RefusedError(f"a text has at most {MAX_TEXT:,} characters")
+    write_whole(file, text)
+    return {"written": str(file)}
+
+
+def answered(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of a tool, or its problems as data: an agent is to read them and correct the rule.
+
+    Raises RefusedError: the call is not allowed, or its answer is too large.
+    """
+    from cep.output.rows import json_line
+
+    try:
+        found = call()
+    except RuleError as error:
+        problems = in_order(error.diagnostics)
+        found = {"problems": to_json(problems), "text": render(problems)}
+    except (CepError, click.ClickException) as error:
+        raise RefusedError(
+            error.format_message() if isinstance(error, click.ClickException) else str(error)
+        ) from None
+    size = len(json_line(found))
+    if size > MAX_ANSWER:
+        raise RefusedError(
+            f"an answer of {size:,} characters, at most {MAX_ANSWER:,}: ask for less, by `only` or `rule`"
+        )
+    return found

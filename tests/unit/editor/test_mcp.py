@@ -1,0 +1,181 @@
+"""`cep mcp` as an agent speaks to it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cep.commands.agent_tools import MAX_TEXT, Access, RefusedError, answered, check, profile, write_file
+from cep.commands.agent_tools import test as run_tests
+from cep.settings.roots import root_of
+from tests.unit.editor.projects import RULE, TESTS, project
+
+pytest.importorskip("mcp")
+
+
+class Agent:
+    """A running `cep mcp`: a message is a line of JSON."""
+
+    def __init__(self, root: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "cep", "mcp", "--root", str(root), *options]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.number = 0
+        about = {"name": "test", "version": "1"}
+        self.server = self.request(
+            "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=about
+        )
+        self._send({"method": "notifications/initialized"})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self.process.stdin.flush()
+
+    def request(self, method: str, **params: Any) -> Any:
+        self.number += 1
+        self._send({"id": self.number, "method": method, "params": params})
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            message = json.loads(line)
+            if message.get("id") == self.number:
+                return message["result"]
+        raise AssertionError("the server has ended")
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """Return what a tool answers, or the text of its error."""
+        result = self.request("tools/call", name=name, arguments=arguments)
+        text = result["content"][0]["text"]
+        return text if result.get("isError") else json.loads(text)
+
+    def close(self) -> int:
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+        return self.process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Agent, Path]]:
+    folder = tmp_path_factory.mktemp("project")
+    file = project(folder)
+    (folder / "events.csv").write_text(
+        "card,ts,amount,kind\n"
+        "c1,2024-01-01 00:00:00,1,buy\nc1,2024-01-01 00:01:00,2,buy\nc1,2024-01-01 00:02:00,90,buy\n"
+    )
+    running = Agent(folder)
+    yield running, file
+    assert running.close() == 0
+
+
+def test_an_agent_sees_tools_that_only_read(agent: tuple[Agent, Path]) -> None:
+    tools = agent[0].request("tools/list")["tools"]
+    assert [tool["name"] for tool in tools] == ["check", "explain", "test", "why", "profile"]
+    assert all(tool["annotations"]["readOnlyHint"] for tool in tools)
+    assert all(tool["description"] for tool in tools)
+    assert "write" not in tools[-1]["inputSchema"]["properties"]
+
+
+def test_an_agent_checks_explains_tests_and_asks_why(agent: tuple[Agent, Path]) -> None:
+    client, file = agent
+    rules, folder = [str(file)], file.parent
+    assert client.call("check", rules=rules) == {"files": 1, "rules": 1, "problems": [], "unread": {}}
+    text = RULE.replace("amount < small", "amuont < small")
+    (problem,) = client.call("check", text=text, streams=str(folder / "streams.yaml"))["problems"]
+    assert (problem["code"], problem["line"], problem["column"]) == ("E0203", 8, 14)
+    assert problem["help"].startswith("did you mean `amount`?")
+    assert "drain" in client.call("explain", rules=rules)["text"]
+    (tested,) = client.call("test", rules=rules)["files"]
+    assert [case["passed"] for case in tested["cases"]] == [True]
+    told = client.call("why", rules=rules, inputs=[str(folder / "events.csv")], key=["c1"])
+    assert told["rule"] == "drain"
+    assert told["matches"] == []
+    assert "amount > 100 * AVG(probe.amount)" in json.dumps(told["attempts"])
+    counts = client.call("why", rules=rules, inputs=[str(folder / "events.csv")], summary=True)
+    assert "steps" in counts
+    measured = client.call("profile", stream="payments", file=str(folder / "events.csv"))
+    assert measured["columns"]["kind"]["counts"] == {"buy": 3}
+    assert not list(folder.glob("*.profile.json"))
+
+
+def test_problems_of_rules_are_an_answer_and_other_places_are_an_error(agent: tuple[Agent, Path]) -> None:
+    client, file = agent
+    broken = file.with_name("broken.cep")
+    broken.write_text("RULE x\nFROM nothing")
+    answer = client.call("explain", rules=[str(broken)])
+    broken.unlink()
+    assert {one["code"] for one in answer["problems"]} == {"E0106"}
+    assert "is not below a root" in client.call("check", rules=["/etc"])
+    assert "is not below a root" in client.call("check", rules=[f"{file.parent}/../x.cep"])
+    assert "is not below a root" in client.call("check", rules=["s3a://bucket/x.cep"])
+
+
+def access(folder: Path, may_write: bool = False) -> Access:
+    return Access((root_of(str(folder)),), may_write)
+
+
+def refusal(call: Any) -> str:
+    with pytest.raises(RefusedError) as refused:
+        answered(call)
+    return str(refused.value)
+
+
+def test_nothing_outside_of_the_roots_is_read_by_a_link_a_test_file_or_a_streams_file(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    file = project(inside)
+    (outside / "secret.cep").write_text(RULE)
+    reads = access(inside)
+    (inside / "link.cep").symlink_to(outside / "secret.cep")
+    assert "is not below a root" in refusal(lambda: check(reads, [str(inside)]))
+    (inside / "link.cep").unlink()
+    for named in ("rules: ../outside/secret.cep\n", "streams: ../outside/streams.yaml\n"):
+        file.with_name("drain.test.yaml").write_text(named + TESTS)
+        assert "is not below a root" in refusal(lambda: run_tests(reads, [str(file)]))
+    file.with_name("drain.test.yaml").write_text(
+        TESTS.replace("events: |", "events: {payments: {file: ../outside/events.csv}}\n    old: |")
+    )
+    assert "is not below a root" in refusal(lambda: run_tests(reads, [str(file)]))
+    deeper = inside / "deeper"
+    deeper.mkdir()
+    (deeper / "a.cep").write_text(RULE)
+    assert "streams.yaml` is not below a root" in refusal(
+        lambda: check(access(deeper), [str(deeper / "a.cep")])
+    )
+
+
+def test_only_a_server_that_may_write_writes(tmp_path: Path) -> None:
+    file = project(tmp_path)
+    events = tmp_path / "events.csv"
+    events.write_text("card,ts,amount,kind\nc1,2024-01-01,5,buy\n")
+    reads, writes = access(tmp_path), access(tmp_path, may_write=True)
+    assert "--allow-write" in refusal(lambda: write_file(reads, str(file), "x"))
+    assert "--allow-write" in refusal(lambda: profile(reads, "payments", str(events), write=True))
+    assert file.read_text() == RULE
+    write_file(writes, str(file), RULE + "-- changed\n")
+    assert file.read_text().endswith("-- changed\n")
+    assert "is none of" in refusal(lambda: write_file(writes, str(tmp_path / "run.sh"), "x"))
+    assert "is not below a root" in refusal(lambda: write_file(writes, "/tmp/x.cep", "x"))
+    assert "at most" in refusal(lambda: write_file(writes, str(file), "x" * (MAX_TEXT + 1)))
+    profile(writes, "payments", str(events), write=True)
+    assert [found.name for found in tmp_path.glob("*.profile.json")] == ["payments.profile.json"]
+
+
+def test_a_call_reads_and_answers_no_more_than_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = project(tmp_path)
+    reads = access(tmp_path)
+    monkeypatch.setattr("cep.commands.agent_tools.MAX_FILES", 2)
+    assert "a call may read 2" in refusal(lambda: check(reads, [str(tmp_path)]))
+    monkeypatch.setattr("cep.commands.agent_tools.MAX_INPUT", 10)
+    assert "a call may read 10" in refusal(lambda: check(reads, [str(file)]))
+    monkeypatch.undo()
+    monkeypatch.setattr("cep.commands.agent_tools.MAX_ANSWER", 10)
+    assert "at most 10" in refusal(lambda: check(reads, [str(file)]))
