@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cep.commands.group import EXIT_PROBLEMS, EXIT_STATE_ENDS
-from cep.commands.options import AS_JSON, set_option, streams_option
+from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option
 
 if TYPE_CHECKING:
     from cep.program.changes import Changes, RuleChange
     from cep.rule_set import RuleSet
-
-_PIPELINE_FILES = frozenset((".yaml", ".yml"))
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def diff(
 
 
 def _rules(path: Path, streams: Path | None, parameters: Mapping[str, str] | None = None) -> RuleSet:
-    if path.suffix in _PIPELINE_FILES:
+    if path.suffix in PIPELINE_FILES:
         if parameters:
             raise click.UsageError(f"--set is for rules: write `parameters` into {path}")
         from spark_runtime.pipeline.pipeline_file import load_pipeline

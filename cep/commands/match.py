@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from cep.formats.chunks import Chunk
     from cep.rule_set import Corrections, RuleSet
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
 _MAX_SHOWN = 50
 """Most matches shown on a terminal without --limit."""
 
@@ -45,21 +47,23 @@ def _formats(context: click.Context, parameter: click.Parameter, begun: str) -> 
     return [CompletionItem(name) for name in FORMATS.names if name.startswith(begun)]
 
 
-input_option = click.option(
-    "-i",
-    "--input",
-    "inputs",
-    required=True,
-    multiple=True,
-    shell_complete=_files,
-    help="File or directory of events, or a pattern (data/{day}.csv); - for standard input. For rules over "
-    "several streams, or with tables: NAME=FILE, once for each.",
-)
+def input_option(*, required: bool) -> Callable[[_Command], _Command]:
+    """Return the option for files of events."""
+    return click.option(
+        "-i",
+        "--input",
+        "inputs",
+        required=required,
+        multiple=True,
+        shell_complete=_files,
+        help="File or directory of events, or a pattern (data/{day}.csv); - for standard input. For rules "
+        "over several streams, or with tables: NAME=FILE, once for each.",
+    )
 
 
 @click.command()
 @click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
-@input_option
+@input_option(required=True)
 @streams_option
 @only_option
 @set_option

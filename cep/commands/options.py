@@ -64,3 +64,6 @@ spark_settings_option = click.option(
 
 AS_JSON = {"text": False, "json": True}
 """Values of `--format`, and whether each is JSON."""
+
+PIPELINE_FILES = frozenset((".yaml", ".yml"))
+"""Endings of pipeline files, where rule files may be given, too."""

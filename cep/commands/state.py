@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cep.engine.state.open_runs import RunsOfRule
     from cep.rule_set import RuleSet
     from spark_runtime.event_time.reached import Reached
+    from spark_runtime.pipeline.stored_rules import StoredRules
     from spark_runtime.state.contents import StoredGroup
 
 Row = dict[str, Any]
@@ -100,22 +101,24 @@ def show(checkpoint: str, key: str, output_format: str) -> None:
 
     KEY is the value of PARTITION BY; several values are separated by commas.
     """
-    _show(list(_runs_of_key(checkpoint, key)), output_format)
+    _show([row for row, _ in runs_of_key(checkpoint, key)], output_format)
 
 
-def _runs_of_key(checkpoint: str, key: str) -> Iterator[Row]:
+def runs_of_key(checkpoint: str, key: str) -> Iterator[tuple[Row, list[str]]]:
+    """Yield the open runs of a key, as shown, and the variables that the next event of each may become."""
     for group in _groups(checkpoint):
         for runs, keys, watermark_us in _runs(group):
             wanted = {number for number, values in enumerate(keys.to_pylist()) if _text(values) == key}
             for run, slot in enumerate(runs.slots.tolist()):
                 if slot in wanted:
-                    yield {
+                    row = {
                         "rule": runs.rule.name,
                         **_begin(int(runs.started_us[run]), watermark_us),
                         "waits_for": runs.waits_for(run),
                         "until": time_for_people(int(runs.until_us[run])),
                         "holds": runs.values(run),
                     }
+                    yield row, runs.variables(run)
 
 
 def _text(key: Row) -> str:
@@ -135,6 +138,18 @@ def stored_groups_of(checkpoint: str) -> tuple[RuleSet, Reached, Iterator[Stored
     from spark_runtime.pipeline.stored_state import stored_groups
 
     return stored_groups(checkpoint)
+
+
+def rules_in(checkpoint: str) -> StoredRules:
+    """Return the rules of a checkpoint or a savepoint, as they are stored in it."""
+    from spark_runtime.pipeline.checkpoint import read_checkpoint
+    from spark_runtime.pipeline.savepoint import is_savepoint, opened
+    from spark_runtime.pipeline.stored_state import errors_of_storage, files_of
+
+    if is_savepoint(checkpoint):
+        return opened(checkpoint).rules()
+    with errors_of_storage(checkpoint):
+        return read_checkpoint(files_of(checkpoint), checkpoint)[1]
 
 
 def _groups(checkpoint: str) -> Iterator[StoredGroup]:
@@ -191,16 +206,17 @@ def show_table(names: list[str], rows: Iterable[Row]) -> None:
     """Show rows with the same columns."""
     cells = [
         [name.replace("_", " ") for name in names],
-        *([_cell(row[name]) for name in names] for row in rows),
+        *([cell(row[name]) for name in names] for row in rows),
     ]
     widths = [max(len(line[place]) for line in cells) for place in range(len(names))]
     for line in cells:
         click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """Return a value as it is shown in a table."""
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
     if isinstance(value, dict):
-        return ", ".join(f"{name} = {_cell(item)}" for name, item in value.items()) or "-"
+        return ", ".join(f"{name} = {cell(item)}" for name, item in value.items()) or "-"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,21 +10,27 @@ import click
 
 from cep.commands.group import show
 from cep.commands.match import input_option, input_paths, require_order
-from cep.commands.options import AS_JSON, set_option, streams_option
+from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
-from cep.errors import Diagnostic, Source, Span
+from cep.errors import Diagnostic, InputError, Source, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from cep.compiler.compile import Compiled
+    from cep.formats.chunks import Chunk
     from cep.local.replay import Replay
 
 
 @click.command()
-@click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
-@input_option
+@click.argument("rules", nargs=-1, type=click.Path(path_type=Path))
+@input_option(required=False)
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="Say what the open runs of the key in a checkpoint or a savepoint wait for, not what events did.",
+)
 @streams_option
 @set_option
 @click.option("--rule", "name", help="The rule, if RULES has several.")
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
 def why(  # noqa: PLR0913 - an option of the command is an argument
     rules: Sequence[Path],
     inputs: Sequence[str],
+    checkpoint: str | None,
     streams: Path | None,
     parameters: Mapping[str, str],
     name: str | None,
@@ -60,8 +67,22 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
     input_format: str | None,
     output_format: str,
 ) -> None:
-    """Say why a rule of RULES matched for a key, or how far it came and what was missing."""
-    from cep.local.replay import time_of
+    """Say why a rule of RULES matched for a key, or how far it came and what was missing.
+
+    RULES are files, directories, or one pipeline file, whose files of events are then read. With --checkpoint
+    RULES may be left out: the checkpoint has them.
+    """
+    if checkpoint is not None:
+        if inputs or at is not None or summary or parameters or streams is not None or not key:
+            raise click.UsageError("--checkpoint takes --key, and besides it only RULES, --rule and --format")
+        from cep.commands.open_runs import names_in, tell_open_runs
+
+        tell_open_runs(checkpoint, names_in(rules, name), ",".join(key), as_json=AS_JSON[output_format])
+        return
+    is_pipeline = len(rules) == 1 and rules[0].suffix in PIPELINE_FILES
+    if not rules or not (inputs or is_pipeline):
+        missing = "option '-i' / '--input'" if rules else "argument 'RULES...'"
+        raise click.UsageError(f"Missing {missing}.")
     from cep.output.rows import json_line
     from cep.why.answer import why as answer
     from cep.why.shown import as_data, as_text, funnel_text
@@ -69,14 +90,14 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
     require_order(rules, inputs)
     if summary and (key or at is not None):
         raise click.UsageError("--summary counts over all keys and times: leave out --key and --at")
-    at_us = None
-    if at is not None:
-        try:
-            at_us = time_of(at)
-        except ValueError:
-            raise click.UsageError(f"--at {at} is no time: write 2024-05-01T10:04:00Z") from None
-    compiled = compiled_rule(rules, streams, name, parameters)
-    found = replayed(compiled, inputs, input_format)
+    at_us = None if at is None else _time_of(at)
+    if is_pipeline:
+        if parameters or streams is not None:
+            raise click.UsageError(f"--set and --streams are for rule files: {rules[0]} has these settings")
+        compiled, places = _of_pipeline(rules[0], name, has_inputs=bool(inputs))
+    else:
+        compiled, places = compiled_rule(rules, streams, name, parameters), None
+    found = replayed(compiled, inputs, input_format, places)
     source = compiled.rules[-1].tree.source
     if summary:
         from cep.why.summary import funnel
@@ -91,6 +112,15 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
         click.echo(as_text(told, source, found.watched.program.streams))
 
 
+def _time_of(text: str) -> int:
+    from cep.local.replay import time_of
+
+    try:
+        return time_of(text)
+    except ValueError:
+        raise click.UsageError(f"--at {text} is no time: write 2024-05-01T10:04:00Z") from None
+
+
 def compiled_rule(
     rules: Sequence[Path], streams: Path | None, name: str | None, parameters: Mapping[str, str]
 ) -> Compiled:
@@ -100,13 +130,51 @@ def compiled_rule(
 
     book = load_rulebook(rules, streams)
     compiled = compile_rulebook(book, [] if name is None else [name], parameters)
-    names = [rule.name for rule in compiled.rules]
-    if name is None and len(names) > 1:
-        raise click.UsageError(f"of which rule? Write --rule, one of {', '.join(names)}")
+    _require_one(compiled, name)
     found = values_never_seen(book, profiles_of(book.streams_file, book.streams), parameters)
     spans = [(rule.tree.source, rule.tree.span) for rule in compiled.rules]
     show([problem for problem in found if any(_is_in(problem, *place) for place in spans)])
     return compiled
+
+
+def _require_one(compiled: Compiled, name: str | None) -> None:
+    names = [rule.name for rule in compiled.rules]
+    if name is None and len(names) > 1:
+        raise click.UsageError(f"of which rule? Write --rule, one of {', '.join(names)}")
+
+
+def _of_pipeline(
+    path: Path, name: str | None, *, has_inputs: bool
+) -> tuple[Compiled, dict[str, tuple[str, str]] | None]:
+    """Return the rule of a pipeline file, and the path and format of its files by stream.
+
+    The files are None if the events are given as --input. Raises InputError (E0835): a source has no files.
+    """
+    from cep.rulebook import compile_texts
+    from spark_runtime.connectors.files.source_settings import Files
+    from spark_runtime.pipeline.pipeline_file import load_pipeline
+
+    pipeline = load_pipeline(path)
+    compiled = compile_texts(pipeline.texts, pipeline.rules.inputs, [] if name is None else [name])
+    _require_one(compiled, name)
+    if has_inputs:
+        return compiled, None
+    places = {file.table.name: (file.path, file.file_format) for file in pipeline.tables}
+    formats: dict[str, str] = {}
+    for entry in pipeline.sources:
+        formats[entry.stream] = entry.name
+        if isinstance(entry.spec, Files) and "://" not in entry.spec.path:
+            places[entry.stream] = entry.spec.path, entry.spec.file_format
+    for stream in compiled.rule_set.inputs:
+        if stream not in places:
+            waits = f"; for what waits now: cep why --checkpoint {pipeline.checkpoint} --key KEY"
+            raise InputError(
+                "E0835",
+                f"`cep why` reads files on this machine: the source of `{stream}` is {formats[stream]}",
+                f"write the events in question to a file, and add --input {stream}=FILE"
+                + (waits if pipeline.is_stream else ""),
+            )
+    return compiled, places
 
 
 def _is_in(problem: Diagnostic, source: Source, span: Span) -> bool:
@@ -116,18 +184,32 @@ def _is_in(problem: Diagnostic, source: Source, span: Span) -> bool:
     return problem.source is not None and problem.source.name == source.name and is_inside
 
 
-def replayed(compiled: Compiled, inputs: Sequence[str], file_format: str | None) -> Replay:
-    """Return the events of the inputs, ready to be matched again key by key."""
+def replayed(
+    compiled: Compiled,
+    inputs: Sequence[str],
+    file_format: str | None,
+    places: Mapping[str, tuple[str, str]] | None = None,
+) -> Replay:
+    """Return the events of the inputs, ready to be matched again key by key.
+
+    `places`: the path and the format of the files of each stream, instead of `inputs`.
+    """
     from cep.compiler.automaton.build import Built
     from cep.local.match_file import read_inputs
     from cep.local.replay import replay, typed_tables
 
     rule_set = compiled.rule_set
     dead: list[pa.Table] = []
-    chunks = read_inputs(
+    paths: str | Mapping[str, str]
+    formats: str | Mapping[str, str] | None = file_format
+    if places is None:
+        paths = input_paths(rule_set, inputs)
+    else:
+        paths, formats = ({name: places[name][part] for name in rule_set.inputs} for part in (0, 1))
+    chunks: Mapping[str, Iterator[Chunk]] = read_inputs(
         rule_set,
-        input_paths(rule_set, inputs),
-        file_format,
+        paths,
+        formats,
         on_chunk=lambda chunk: dead.append(chunk.dead_letters),
     )
     tables = typed_tables(rule_set, chunks)

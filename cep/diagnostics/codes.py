@@ -308,6 +308,7 @@ CALLS: dict[str, str] = {
 PIPELINES: dict[str, str] = {
     "E0831": "a rule file or a streams file where a pipeline is needed",
     "E0834": "an address at which a pipeline cannot listen",
+    "E0835": "a source of a pipeline that `cep why` cannot read",
     "E0838": "a setting of Spark that a pipeline file may not set",
     "E0839": "a path outside of the declared roots",
     "E0840": "the pipeline file cannot be read",

@@ -80,19 +80,22 @@ def match_file(
 def read_inputs(
     rules: RuleSet,
     path: str | Path | Mapping[str, str | Path],
-    file_format: str | None = None,
+    file_format: str | Mapping[str, str] | None = None,
     *,
     on_bad_file: BadFile = BadFile.FAIL,
     on_chunk: Callable[[Chunk], None] | None = None,
 ) -> Mapping[str, Iterator[Chunk]]:
-    """Return the events of the files of each stream, read on demand; see `match_file`."""
+    """Return the events of the files of each stream, read on demand; see `match_file`.
+
+    `file_format`: of all files, or of the files of each stream.
+    """
     paths = path if isinstance(path, Mapping) else {rules.only_stream().name: path}
     rules.require_streams(paths)
     chunks = {
         name: read_events(
             paths[name],
             stream,
-            file_format,
+            file_format[name] if isinstance(file_format, Mapping) else file_format,
             keys=rules.keys_of(stream),
             on_bad_file=on_bad_file,
             ahead=first_guard(stream),

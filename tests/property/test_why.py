@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.property.why import run
+from cep.why.reasons import Reason
+from tests.property.why import run, taken
 
 
 def test_what_was_missing_takes_the_attempt_further() -> None:
-    counts = run(examples=60, first_seed=1)
+    counts = run(examples=60, first_seed=1, plain=True)
     assert counts["cases"] >= 60
     assert counts["conditions"] > 500
     assert counts["matches"] > 50
@@ -14,3 +15,10 @@ def test_what_was_missing_takes_the_attempt_further() -> None:
     assert counts["value, a step further"] + counts["value, match"] > 30
     assert counts["late, a step further"] + counts["late, match"] > 3
     assert counts["order, a step further"] + counts["order, match"] > 3
+
+
+def test_rows_of_tables_nearly_equal_texts_and_limits_are_what_was_missing() -> None:
+    counts = run(examples=60, first_seed=4)
+    tried = {reason for reason in Reason if set(taken(counts, reason)) - {"not tried"}}
+    assert tried >= {Reason.ROW, Reason.ABSENCE, Reason.STRICT}
+    assert len(tried) >= 8

@@ -47,6 +47,10 @@ class RunsOfRule(NamedTuple):
         """Return what a run waits for."""
         return awaited(self.rule, int(self.rows[run, at.STATE]))
 
+    def variables(self, run: int) -> list[str]:
+        """Return the variables that the next event of a run may become."""
+        return next_variables(self.rule, int(self.rows[run, at.STATE]))
+
     def values(self, run: int) -> dict[str, object]:
         """Return what a run remembers, by the labels that `cep explain` shows; NULL is None."""
         found: dict[str, object] = {}
@@ -64,12 +68,19 @@ def awaited(rule: RuleProgram, state: int) -> str:
     if state == at.PENDING:
         waits = rule.selection == SelectionCode.PREFERRED
         return "the end of its alternatives" if waits else "its turn"
-    takes = tables.take_variable[tables.take_ptr[state] : tables.take_ptr[state + 1]]
-    parts = list(dict.fromkeys(rule.variables[number] for number in takes.tolist()))
+    parts = next_variables(rule, state)
     parts += ["the end of an absence"] if tables.state_absence[state] >= 0 else []
     parts += ["the end of the window"] if tables.state_closes[state] else []
     parts += ["an event that is not one of its NOT"] if tables.state_after_ignore[state] else []
     return " or ".join(parts)
+
+
+def next_variables(rule: RuleProgram, state: int) -> list[str]:
+    """Return the variables that the next event of a run in a state may become."""
+    if state == at.PENDING:
+        return []
+    takes = rule.tables.take_variable[rule.tables.take_ptr[state] : rule.tables.take_ptr[state + 1]]
+    return list(dict.fromkeys(rule.variables[number] for number in takes.tolist()))
 
 
 def runs_of_rules(program: Program, sections: StateSections) -> Iterator[RunsOfRule]:
