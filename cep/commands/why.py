@@ -151,7 +151,6 @@ def _of_pipeline(
     The files are None if the events are given as --input. Raises InputError (E0835): a source has no files.
     """
     from cep.rulebook import compile_texts
-    from spark_runtime.connectors.files.source_settings import Files
     from spark_runtime.pipeline.pipeline_file import load_pipeline
 
     pipeline = load_pipeline(path)
@@ -163,8 +162,8 @@ def _of_pipeline(
     formats: dict[str, str] = {}
     for entry in pipeline.sources:
         formats[entry.stream] = entry.name
-        if isinstance(entry.spec, Files) and "://" not in entry.spec.path:
-            places[entry.stream] = entry.spec.path, entry.spec.file_format
+        if entry.local_files is not None:
+            places[entry.stream] = entry.local_files
     for stream in compiled.rule_set.inputs:
         if stream not in places:
             waits = f"; for what waits now: cep why --checkpoint {pipeline.checkpoint} --key KEY"

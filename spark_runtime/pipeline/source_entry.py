@@ -30,6 +30,12 @@ class SourceEntry:
     idle_after_s: float | None = None
     is_table: bool = False
 
+    @property
+    def local_files(self) -> tuple[str, str] | None:
+        """The path and the format of files on this machine, from which it reads; None: it reads others."""
+        spec = self.spec
+        return (spec.path, spec.file_format) if isinstance(spec, Files) and "://" not in spec.path else None
+
 
 def check_entries(
     document: Document, rules: RuleSet, sources: Mapping[str, SourceEntry], place: yaml.Node
