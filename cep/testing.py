@@ -17,7 +17,7 @@ import pyarrow as pa
 from cep.compiler.compile import compile_sources
 from cep.engine.chains.chain import Chain
 from cep.engine.tables.tables import GivenTable
-from cep.errors import Source
+from cep.errors import InputError, Source
 from cep.local.given_events import GivenEventsError, event_table
 from cep.rule_files import STREAMS_FILE
 from cep.rule_set import RuleSet
@@ -33,6 +33,7 @@ def find_matches(
     rows: Any,
     *,
     as_table: Literal[False] = False,
+    parameters: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]: ...
 
 
@@ -43,6 +44,7 @@ def find_matches(
     rows: Any,
     *,
     as_table: Literal[True],
+    parameters: Mapping[str, str] | None = None,
 ) -> pa.Table: ...
 
 
@@ -52,6 +54,7 @@ def find_matches(
     rows: Any,
     *,
     as_table: bool = False,
+    parameters: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]] | pa.Table:
     """Return the matches of `rules` in `rows`, in the order of the output, each with its columns by name.
 
@@ -71,15 +74,18 @@ def find_matches(
         the column's `zone`.
     as_table
         Return a table of Arrow, with the columns of all rules; ``to_pandas()`` makes it a DataFrame.
+    parameters
+        Other values of parameters (`PARAM`), as they are written in rules: ``{"small": "4"}``.
 
     Raises
     ------
     RuleError
         The rules are wrong, or there are none. The error's `diagnostics` hold all problems.
     InputError
-        The rows do not fit the stream (E0832). It is a ValueError, too.
+        The rows do not fit the stream (E0832), which is a ValueError, too. Or there are `parameters` for
+        rules that are compiled (E0828).
     """
-    compiled = _compiled(rules, streams)
+    compiled = _compiled(rules, streams, parameters)
     given = _by_name(compiled, rows)
     tables = {name: event_table(stream, given.get(name, ())) for name, stream in compiled.inputs.items()}
     static = {
@@ -99,16 +105,24 @@ def find_matches(
 
 
 def _compiled(
-    rules: str | Path | Source | RuleSet, streams: str | Path | Stream | Mapping[str, Stream] | None
+    rules: str | Path | Source | RuleSet,
+    streams: str | Path | Stream | Mapping[str, Stream] | None,
+    parameters: Mapping[str, str] | None,
 ) -> RuleSet:
     if isinstance(rules, RuleSet):
+        if parameters:
+            raise InputError(
+                "E0828", "parameters cannot be given here", "give it to load_rules, or rule texts here"
+            )
         return rules
     if not isinstance(rules, Source):
-        return load_rules(rules, streams)
+        return load_rules(rules, streams, parameters=parameters)
     if isinstance(streams, Stream):
         streams = {streams.name: streams}
     return compile_sources(
-        [rules], streams if isinstance(streams, Mapping) else load_streams(streams or STREAMS_FILE)
+        [rules],
+        streams if isinstance(streams, Mapping) else load_streams(streams or STREAMS_FILE),
+        parameters=parameters,
     ).rule_set
 
 

@@ -55,6 +55,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
     key_groups: int | None = None,
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
+    parameters: Mapping[str, str] | None = None,
     state_folder: str | None = None,
     events_schema: StructType | Mapping[str, StructType] | None = None,
     streaming: bool | None = None,
@@ -95,6 +96,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
         that were reported without it are corrected: the rows have the columns ``revision`` and ``kind``.
     only
         Names of the rules or views to run; the rules whose matches they read run as well. Default: all.
+    parameters
+        Other values of parameters (`PARAM`), as they are written in rules: ``{"small": "4"}``.
     state_folder
         A folder on a disk that all workers share, for large state of a stream: a micro-batch then writes only
         what it changed. Each checkpoint has a folder of its own in it. Default: in Spark's state store.
@@ -130,6 +133,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
         key_groups=key_groups,
         correct_within=correct_within,
         only=only,
+        parameters=parameters,
         state_folder=state_folder,
         events_schema=events_schema,
         streaming=streaming,
@@ -149,6 +153,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
     key_groups: int | None = None,
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
+    parameters: Mapping[str, str] | None = None,
     state_folder: str | None = None,
     events_schema: StructType | Mapping[str, StructType] | None = None,
     streaming: bool | None = None,
@@ -186,6 +191,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         key_groups=key_groups,
         correct_within=correct_within,
         only=only,
+        parameters=parameters,
         state_folder=state_folder,
         events_schema=events_schema,
         streaming=streaming,

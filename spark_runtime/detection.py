@@ -55,6 +55,7 @@ class Call:
     key_groups: int | None
     correct_within: str | None = None
     only: str | Sequence[str] = ()
+    parameters: Mapping[str, str] | None = None
     state_folder: str | None = None
     events_schema: StructType | Mapping[str, StructType] | None = None
     streaming: bool | None = None
@@ -285,20 +286,21 @@ def _rules(call: Call) -> RuleSet:
         raise InputError("E0822", "a RuleSet and rule texts cannot be mixed", "compile the texts, too")
     if compiled:
         _require_none_beside(call, "a RuleSet has it in it")
-        if call.only:
-            raise InputError(
-                "E0828", "only cannot be given here", "give it to load_rules, or rule texts here"
-            )
+        for name, is_given in (("only", bool(call.only)), ("parameters", bool(call.parameters))):
+            if is_given:
+                raise InputError(
+                    "E0828", f"{name} cannot be given here", "give it to load_rules, or rule texts here"
+                )
         programs = tuple(program for rules in compiled for program in rules.programs)
         return RuleSet(programs, compiled[0].corrections)
     told = _streams_of_messages(call)
     if call.streams is None and told:
         _require_none_beside(call, "the stream of `messages` says it")
-        return compile_texts(_sources(texts, told), told, call.only).rule_set
+        return compile_texts(_sources(texts, told), told, call.only, call.parameters).rule_set
     if call.streams is not None:
         _require_none_beside(call, "`streams` says it already")
         declared = _declared(call.streams)
-        return compile_texts(_sources(texts, declared), declared, call.only).rule_set
+        return compile_texts(_sources(texts, declared), declared, call.only, call.parameters).rule_set
     return _compile_for_frames(call, texts)
 
 
@@ -355,7 +357,7 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
     if call.event_time is None:
         if not any(is_rules(item) for item in items):
             _require_none_beside(call, "the streams file beside the rules says it")
-            return compile_rulebook(load_rulebook(items), call.only).rule_set
+            return compile_rulebook(load_rulebook(items), call.only, call.parameters).rule_set
         raise InputError(
             "E0820",
             "nothing says which column is the event time",
@@ -384,7 +386,7 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
         )
         for name, frame in events.items()
     }
-    return compile_texts(sources, streams, call.only).rule_set
+    return compile_texts(sources, streams, call.only, call.parameters).rule_set
 
 
 def _of_stream(value: Any, name: str) -> Any:

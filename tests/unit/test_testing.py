@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cep.errors import RuleError
+from cep.errors import InputError, RuleError
+from cep.rulebook import load_rules
 from cep.schema.stream import Field, Stream
 from cep.testing import find_matches
 from tests.letters import LetterRule, match_letters, read_letters
@@ -205,3 +206,15 @@ def test_matches_show_their_events_end_and_measures() -> None:
 def test_a_match_with_more_events_than_can_be_shown_is_an_error_not_cut_off() -> None:
     with pytest.raises(ValueError, match="more than 24 events are taken as `a`"):
         match_letters(LetterRule("a{25} b"), "A " * 25 + "B")
+
+
+def test_parameters_of_rules_have_other_values() -> None:
+    rule = RULE.replace("FROM", "PARAM least = 100.0\nFROM").replace("> 100 *", "> least *")
+    rows = [
+        {"card": "c1", "ts": at(10), "amount": 1.0},
+        {"card": "c1", "ts": at(20), "amount": 50.0},
+    ]
+    assert find_matches(rule, CARDS, rows) == []
+    assert len(find_matches(rule, CARDS, rows, parameters={"least": "20"})) == 1
+    with pytest.raises(InputError, match="parameters cannot be given here"):
+        find_matches(load_rules(rule, CARDS), None, rows, parameters={"least": "20"})
