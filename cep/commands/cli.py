@@ -16,6 +16,7 @@ _MODULES = {
     name: f"cep.commands.{name}"
     for name in (
         "approve",
+        "backtest",
         "check",
         "completion",
         "diff",
@@ -34,7 +35,9 @@ _MODULES = {
         "run",
         "savepoint",
         "schema",
+        "scorecard",
         "test",
+        "tune",
     )
 } | {
     "history": "cep.commands.approve",
@@ -47,6 +50,7 @@ _MODULES = {
 
 EXAMPLES = {
     "approve": "cep approve pipeline.yaml --by ann",
+    "backtest": "cep backtest rules --input events/transactions.jsonl",
     "check": "cep check rules",
     "completion": "cep completion bash",
     "diff": "cep diff rules new_rules",
@@ -67,9 +71,11 @@ EXAMPLES = {
     "run": "cep run pipeline.yaml",
     "savepoint": "cep savepoint out/checkpoint saved/monday",
     "schema": "cep schema streams",
+    "scorecard": "cep scorecard rules --input events/transactions.jsonl",
     "spool": "cep spool http --into inbox",
     "state": "cep state ls out/checkpoint",
     "test": "cep test rules",
+    "tune": "cep tune rules --alerts-per-day 5 --input events/transactions.jsonl",
     "warm": "cep warm",
     "why": "cep why rules --key c2 --input events/transactions.jsonl",
 }

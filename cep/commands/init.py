@@ -23,13 +23,14 @@ _RULE = """\
 RULE card_testing
   TITLE 'Three small payments of a card, then a large one'
   SEVERITY high
+PARAM small = 5.0, large = 500.0
 FROM transactions
 PARTITION BY card_id
 PATTERN probe->{3,} -> cashout
 WITHIN 10 MINUTES
 DEFINE
-  probe   AS amount < 5,
-  cashout AS amount > 500
+  probe   AS amount < small,
+  cashout AS amount > large
 MEASURES
   COUNT(probe.*)    AS probes,
   SUM(probe.amount) AS probed,

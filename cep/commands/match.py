@@ -144,7 +144,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         FORMATS.get(file_format)
     rule_set = _chosen(compile_files(rules, streams, only, parameters), chosen).with_corrections(corrections)
     events = input_paths(rule_set, inputs)
-    watched = _Reading(progress_line(quiet, progress), quiet, rule_set)
+    watched = Reading(progress_line(quiet, progress), quiet, rule_set)
 
     def deliver(result: Result) -> None:
         watched.line.clear()
@@ -200,7 +200,7 @@ def _late(ways: Sequence[str]) -> tuple[Path | None, Corrections | None]:
     return next(iter(files), None), next(iter(bounds), None)
 
 
-class _Reading:
+class Reading:
     """Progress of reading. The engine is compiled when the first chunk of events has been read."""
 
     def __init__(self, line: ProgressLine, quiet: bool, rules: RuleSet) -> None:

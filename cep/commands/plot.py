@@ -113,10 +113,11 @@ def _of_events(
     told = why(found, found.key_of(key), limit=_MOST_ATTEMPTS)
     shown = ", ".join(f"{name} {value}" for name, value in told.key.items())
     title = f"{told.rule}, {shown or 'all events'}"
-    return title, timeline(sorted(_spans_of(told), key=lambda span: span.start_us), title)
+    return title, timeline(sorted(spans_of(told), key=lambda span: span.start_us), title)
 
 
-def _spans_of(told: Why) -> Iterator[Span]:
+def spans_of(told: Why) -> Iterator[Span]:
+    """Yield what a time line shows of an answer of `cep why`."""
     from cep.explain.timeline import Span
 
     for match in told.matches:

@@ -247,6 +247,15 @@ TESTS: dict[str, str] = {
 }
 """E067. Test files of rules: `cep test`."""
 
+HISTORY: dict[str, str] = {
+    "E0690": "a file of what there is to find that cannot be used",
+    "E0691": "rules whose keys have no column in common, of which a sample is wanted",
+    "E0692": "values of a sweep that cannot be read, or are too many",
+    "E0693": "a rule or a parameter that cannot be tuned",
+    "E0694": "a file of verdicts that cannot be read",
+}
+"""E069. Rules over history: `cep backtest`, `cep tune`, `cep scorecard`."""
+
 PLUG_INS: dict[str, str] = {
     "E0680": "no format, source or sink of this name",
     "E0681": "a name or a file ending that two packages register",
@@ -418,6 +427,7 @@ FAMILIES: dict[str, dict[str, str]] = {
     "Files": FILES,
     "The rule library": LIBRARY,
     "Tests of rules": TESTS,
+    "Rules over history": HISTORY,
     "Plug-ins": PLUG_INS,
     "Checkpoints": STATE,
     "Spark": SPARK,

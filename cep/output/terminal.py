@@ -50,8 +50,8 @@ def match_tables(rules: RuleSet, matches: pa.Table) -> Iterator[Table]:
         start, end = row["match_start"], row["match_end"]
         for measure, expression in by_name[name].measures:
             if expression.type is Type.INTERVAL and row[measure] is not None:
-                row[measure] = _intervals(row[measure])
-        cells = [_cell(start), _cell(end - start), *(_cell(row[column]) for column in shown)]
+                row[measure] = intervals(row[measure])
+        cells = [cell(start), cell(end - start), *(cell(row[column]) for column in shown)]
         tables[name].add_row(*map(Text, cells))
     yield from tables.values()
 
@@ -60,7 +60,7 @@ _MAX_HEADING = 8
 """Characters of a heading from which on it is broken at an underscore."""
 
 
-def _intervals(value: int | list[int | None]) -> Any:
+def intervals(value: int | list[int | None]) -> Any:
     """Return microseconds as lengths of time."""
     if isinstance(value, list):
         return [None if item is None else timedelta(microseconds=item) for item in value]
@@ -94,7 +94,7 @@ def _duration(length: timedelta) -> str:
     return f"{days:.0f}d {int(hours % 24):02}h"
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     """Return a value as a table shows it: to the second or to six digits; files contain it in full."""
     match value:
         case None:
@@ -108,8 +108,8 @@ def _cell(value: object) -> str:
         case timedelta():
             return _duration(value)
         case list():
-            return f"[{', '.join(_cell(item) or 'NULL' for item in value)}]"
+            return f"[{', '.join(cell(item) or 'NULL' for item in value)}]"
         case dict():
-            return ", ".join(f"{name} {_cell(item)}" for name, item in value.items() if item is not None)
+            return ", ".join(f"{name} {cell(item)}" for name, item in value.items() if item is not None)
         case _:
             return str(value)

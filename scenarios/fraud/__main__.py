@@ -8,17 +8,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from cep.backtest.truth import score
 from scenarios.command import Scenario, command_of
 from scenarios.fraud.generate import MIN_EVENTS, Options, generate
 from scenarios.run_folder import read_matches
-from scenarios.score import score, score_table
+from scenarios.score import score_table
 
 PIPELINE = Path(__file__).with_name("pipeline.yaml")
 
 
 def _report(out: Path) -> Iterator[Table]:
     matches = read_matches(out / "matches", ("rule", "card_id", "match_start", "match_end"))
-    scores = score(matches, pq.read_table(out / "truth.parquet"), "card_id")
+    scores = score(matches, pq.read_table(out / "truth.parquet"), {"card_id": ["card_id"]})
     yield score_table("Planted fraud: what the rules found", scores)
 
 

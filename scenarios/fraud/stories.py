@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cep.backtest.truth import LOOKALIKE, NEAR_MISS
 from scenarios.fraud.events import DAY_US, END_US, HOUR_US, I64, MINUTE_US, START_US
 from scenarios.fraud.pen import Case, Pen, Stories
 from scenarios.fraud.traffic import CYCLE_US, Cards
-from scenarios.score import LOOKALIKE, NEAR_MISS
 
 FRAUD = "fraud"
 

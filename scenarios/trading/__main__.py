@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from cep.backtest.truth import Score, score
 from scenarios.command import Scenario, command_of
 from scenarios.run_folder import read_matches
-from scenarios.score import Score, score, score_table
+from scenarios.score import score_table
 from scenarios.trading.generate import MIN_EVENTS, Options, generate
 
 PIPELINE = Path(__file__).with_name("pipeline.yaml")
@@ -23,12 +23,7 @@ _WHO = ("account", "owner", "trader")
 
 def score_trading(matches: pa.Table, truth: pa.Table) -> list[Score]:
     """Return one score for each rule. A match and a story meet if instrument and trader are the same."""
-    who = pc.coalesce(*(matches[name] for name in _WHO), "")
-    return score(_with_subject(matches, who), _with_subject(truth, truth["trader"]), "subject")
-
-
-def _with_subject(table: pa.Table, who: pa.ChunkedArray) -> pa.Table:
-    return table.append_column("subject", pc.binary_join_element_wise(table["symbol"], who, " "))
+    return score(matches, truth, {"symbol": ["symbol"], "trader": _WHO})
 
 
 def _report(out: Path) -> Iterator[Table]:

@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 
 from cep.arrays import F64
+from cep.backtest.truth import NEAR_MISS
 from scenarios.delivery import Mask
-from scenarios.score import NEAR_MISS
 from scenarios.trading.market import (
     BUY,
     CLOSED_US,

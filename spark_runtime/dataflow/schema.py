@@ -135,16 +135,23 @@ def typed_events(
     converted to the declared one.
     """
     schema = schema or frame.schema
-    kinds = {field: _kind_of(schema, field) for field in stream.fields}
-    missing = [field.column for field, kind in kinds.items() if kind is None]
+    missing = [field.column for field in stream.fields if _kind_of(schema, field) is None]
     if missing:
         raise missing_columns(schema, stream, missing)
-    columns = []
-    for field, kind in kinds.items():
-        assert kind is not None
-        _require_type(field, kind)
-        columns.append(_typed(field, kind).alias(field.name))
+    columns = [typed_value(schema, stream, field).alias(field.name) for field in stream.fields]
     return frame.select(*columns, *extra)
+
+
+def typed_value(schema: T.StructType, stream: Stream, field: Field) -> SparkColumn:
+    """Return a field of `stream` in the type of rules.
+
+    Raises InputError: it is missing, or its type cannot be converted to the declared one.
+    """
+    kind = _kind_of(schema, field)
+    if kind is None:
+        raise missing_columns(schema, stream, [field.column])
+    _require_type(field, kind)
+    return _typed(field, kind)
 
 
 def misfits(frame: DataFrame, stream: Stream) -> dict[Field, SparkColumn]:

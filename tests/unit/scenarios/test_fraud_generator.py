@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cep.arrays import F64
+from cep.backtest.truth import LOOKALIKE, NEAR_MISS
 from cep.formats.files import Format, read_events
 from cep.settings.schema_file import load_streams
 from scenarios.delivery import Faults, draw_deliveries
@@ -30,7 +31,6 @@ from scenarios.fraud.events import (
 from scenarios.fraud.generate import Options, draw_events, generate, truth_table
 from scenarios.fraud.pen import Case
 from scenarios.fraud.stories import FRAUD, PLOTS, n_frauds
-from scenarios.score import LOOKALIKE, NEAR_MISS
 
 ROOT = Path(__file__).resolve().parents[3]
 CARD_EVENTS = load_streams(ROOT / "rules" / "fraud" / "streams.yaml")["card_events"]

@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from cep.backtest.truth import Score, score
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.fraud.generate import Options, generate
-from scenarios.score import Score, score, score_table
+from scenarios.score import score_table
 
 ROOT = Path(__file__).resolve().parents[3]
 T0 = datetime(2025, 3, 1, tzinfo=UTC)
@@ -29,7 +30,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> list[Score]:
         "countries": ROOT / "scenarios" / "fraud" / "countries.csv",
     }
     matches = match_file(programs, inputs).matches
-    return score(matches, pq.read_table(out / "truth.parquet"), "card_id")
+    return score(matches, pq.read_table(out / "truth.parquet"), {"card_id": ["card_id"]})
 
 
 def test_the_rules_find_every_planted_fraud(scores: list[Score]) -> None:
@@ -91,7 +92,7 @@ def test_a_score_counts_frauds_met_and_alerts_that_meet_one() -> None:
             ("r", "z", 2, 3),  # nobody planted that
         ]
     )
-    assert score(matches, truth, "card_id") == [
+    assert score(matches, truth, {"card_id": ["card_id"]}) == [
         Score(
             "r",
             3,
@@ -117,7 +118,7 @@ def test_a_score_counts_frauds_met_and_alerts_that_meet_one() -> None:
 
 def test_no_alerts_is_no_recall() -> None:
     truth = _truth([("r", "fraud", "a", 0, 10)])
-    (row,) = score(_matches([]).cast(_matches([("r", "a", 0, 1)]).schema), truth, "card_id")
+    (row,) = score(_matches([]).cast(_matches([("r", "a", 0, 1)]).schema), truth, {"card_id": ["card_id"]})
     assert (row.recall, row.precision, row.alerts) == (0.0, 1.0, 0)
 
 

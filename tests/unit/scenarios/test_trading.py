@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from cep.arrays import I64
+from cep.backtest.truth import NEAR_MISS, Score
 from cep.errors import Source
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from cep.settings.schema_file import load_streams
 from cep.testing import find_matches
 from scenarios.delivery import draw_deliveries
-from scenarios.score import NEAR_MISS, Score
 from scenarios.trading.__main__ import score_trading
 from scenarios.trading.generate import DELAYS, LATENESS_US, MIN_EVENTS, Options, draw_events, generate
 from scenarios.trading.market import BUSTED, BUY, DAY_US, FILLED, MINUTE_US, NOTHING, START_US, Events

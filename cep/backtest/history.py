@@ -1,0 +1,233 @@
+"""Rules over events of the past: the alerts of a range of dates and of a sample of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import I64
+from cep.backtest.sampling import Sample
+from cep.counts import Counts
+from cep.formats.chunks import Chunk
+from cep.local.match_file import match_chunks
+from cep.rule_set import KIND, RETRACT, RuleSet
+from cep.schema.stream import Stream
+
+DAY_US = 86_400_000_000
+
+Chunks: TypeAlias = Mapping[str, Iterable[Chunk]]
+"""The events of each stream, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which alerts count.
+
+    Parameters
+    ----------
+    from_us, to_us
+        Those that end at or after the one time, before the other, in microseconds since 1970; None: no bound.
+    margin_us
+        Events that are further outside of the range are not read; None: all are read.
+    sample
+        Those of these keys; None: of all keys.
+    """
+
+    from_us: int | None = None
+    to_us: int | None = None
+    margin_us: int | None = None
+    sample: Sample | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of the keys."""
+        return 1.0 if self.sample is None else self.sample.share
+
+    def within(self, times_us: I64, margin_us: int = 0) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return which times are in the range, or outside of it by at most `margin_us`."""
+        found = np.ones(len(times_us), np.bool_)
+        if self.from_us is not None:
+            found &= times_us >= self.from_us - margin_us
+        if self.to_us is not None:
+            found &= times_us < self.to_us + margin_us
+        return found
+
+
+@dataclass(slots=True)
+class Extent:
+    """The number of events in the range, the times of the first and the last, as they are read."""
+
+    n_events: int = 0
+    first_us: int | None = None
+    last_us: int | None = None
+
+    def add(self, times_us: I64) -> None:
+        """Add events with these times."""
+        self.n_events += len(times_us)
+        if len(times_us):
+            first, last = int(times_us.min()), int(times_us.max())
+            self.first_us = first if self.first_us is None else min(first, self.first_us)
+            self.last_us = last if self.last_us is None else max(last, self.last_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """The alerts of `rules` over history.
+
+    Parameters
+    ----------
+    matches
+        The matches that count (`RuleSet.match_schema`), in order.
+    n_events
+        The events of the sample in the range of dates.
+    from_us, to_us
+        The range; without bounds, the times of the first and the last event.
+    share
+        The share of the keys in the sample.
+    """
+
+    rules: RuleSet
+    matches: pa.Table
+    counts: Counts
+    n_events: int
+    from_us: int
+    to_us: int
+    share: float
+
+    @property
+    def days(self) -> float:
+        """The length of the range in days; less than a day counts as one."""
+        return max((self.to_us - self.from_us) / DAY_US, 1.0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The rules that give alerts, in the order in which they are written: all but views."""
+        return tuple(rule.name for rule in self.rules.rules if not rule.is_view)
+
+    @property
+    def alerts(self) -> pa.Table:
+        """See `alerts_of`."""
+        return alerts_of(self.rules, self.matches)
+
+    def a_day(self, n_alerts: float) -> float:
+        """Return how many alerts a day all keys give if those of the sample give `n_alerts`."""
+        return n_alerts / self.days / self.share
+
+
+def backtest(rules: RuleSet, chunks: Chunks, scope: Scope) -> Backtest:
+    """Return the alerts of `rules` over all events of `chunks` that are in `scope`.
+
+    The input is complete, as in `match_chunks`. Rules also see the events before and after the range of
+    dates, so the alerts are those of a run over everything that end in the range.
+    """
+    extent = Extent()
+    wanted = {name: _scoped(rules.inputs[name], of, scope, extent) for name, of in chunks.items()}
+    result = match_chunks(rules, wanted)
+    from_us = scope.from_us if scope.from_us is not None else extent.first_us
+    to_us = scope.to_us if scope.to_us is not None else extent.last_us
+    return Backtest(
+        rules=rules,
+        matches=in_scope(rules, result.matches, scope),
+        counts=result.counts,
+        n_events=extent.n_events,
+        from_us=from_us if from_us is not None else to_us or 0,
+        to_us=to_us if to_us is not None else from_us or 0,
+        share=scope.share,
+    )
+
+
+def in_scope(rules: RuleSet, matches: pa.Table, scope: Scope) -> pa.Table:
+    """Return the matches that count."""
+    if scope.from_us is not None or scope.to_us is not None:
+        matches = matches.filter(pa.array(scope.within(times_us(matches, "match_end"))))
+    if scope.sample is not None:
+        matches = matches.filter(pa.array(scope.sample.has_matches(matches)))
+    if any(rule.is_view for rule in rules.rules):
+        views = pa.array([rule.name for rule in rules.rules if rule.is_view])
+        matches = matches.filter(pc.invert(pc.is_in(matches.column("rule"), views)))
+    return matches
+
+
+def _scoped(stream: Stream, chunks: Iterable[Chunk], scope: Scope, extent: Extent) -> Iterator[Chunk]:
+    """Yield the chunks of a stream with the events that are read. A table is read as a whole."""
+    for chunk in chunks:
+        events = chunk.events
+        if stream.table is not None:
+            yield chunk
+            continue
+        if scope.sample is not None:
+            keep = scope.sample.has(events, scope.sample.of_streams[stream.name])
+            events = events.filter(pa.array(keep))
+        times = np.asarray(events.column(stream.event_time), np.int64)
+        extent.add(times[scope.within(times)])
+        if scope.margin_us is not None:
+            events = events.filter(pa.array(scope.within(times, scope.margin_us)))
+        yield chunk if events is chunk.events else replace(chunk, events=events)
+
+
+def alerts_of(rules: RuleSet, matches: pa.Table) -> pa.Table:
+    """Return one row for each match: rule, key, match_id, start_us, end_us.
+
+    `key` is a text, the values of the key with commas between them. Of a match with a row for each event
+    there is one row. A timeout is an alert, too. Rows that were withdrawn are left out.
+    """
+    if KIND in matches.column_names:
+        matches = matches.filter(pc.fill_null(pc.not_equal(matches.column(KIND), RETRACT), True))
+    found = pa.table(
+        {
+            "rule": matches.column("rule"),
+            "key": _keys(rules, matches),
+            "match_id": matches.column("match_id"),
+            "start_us": times_us(matches, "match_start"),
+            "end_us": times_us(matches, "match_end"),
+        }
+    )
+    if not any(rule.all_rows for rule in rules.rules):
+        return found
+    _, first = np.unique(found.column("match_id").to_numpy(), return_index=True)
+    return found.take(pa.array(np.sort(first)))
+
+
+def _keys(rules: RuleSet, matches: pa.Table) -> pa.Array:
+    """Return the key of each match as text, in the order of its PARTITION BY."""
+    key = pa.array([""] * len(matches), pa.string())
+    for program in rules.programs:
+        names = pa.array([rule.name for rule in program.rules])
+        parts = [matches.column(name).cast(pa.string()) for name in program.key]
+        if parts:
+            texts = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
+            key = pc.if_else(pc.is_in(matches.column("rule"), names), texts, key)
+    return key
+
+
+def times_us(table: pa.Table, name: str) -> I64:
+    """Return a column of timestamps as microseconds since 1970."""
+    times: I64 = table[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
+    return times
+
+
+def day_of(time_us: int) -> str:
+    """Return the date of a time in UTC: ``2024-05-01``."""
+    return (date(1970, 1, 1) + timedelta(days=time_us // DAY_US)).isoformat()
+
+
+def kept(chunks: Chunks) -> dict[str, list[Chunk]]:
+    """Return all events in memory, to be matched several times."""
+    return {name: list(of_stream) for name, of_stream in chunks.items()}
+
+
+def for_each(
+    variants: Mapping[str, RuleSet], chunks: Chunks, scope: Scope, begin: Callable[[str], None]
+) -> dict[str, Backtest]:
+    """Return the alerts of several rule sets over the same events; `begin` is called before each."""
+    found = {}
+    for name, rules in variants.items():
+        begin(name)
+        found[name] = backtest(rules, {of: chunks[of] for of in rules.inputs}, scope)
+    return found

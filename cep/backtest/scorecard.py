@@ -1,0 +1,172 @@
+"""The score card: each rule with what speaks for keeping it, tuning it or retiring it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.backtest.figures import percent, rate, table_text
+from cep.backtest.history import DAY_US, Backtest
+
+
+class Advice(StrEnum):
+    """What to do with a rule."""
+
+    KEEP = "keep"
+    TUNE = "tune"
+    RETIRE = "retire"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From which figures on a rule is to be tuned or retired.
+
+    Parameters
+    ----------
+    a_day
+        More alerts a day are too many.
+    noise
+        A larger share of repeated alerts is too large.
+    confirmed
+        A smaller share of confirmed alerts is too small; below a tenth of it the rule is worth nothing.
+    verdicts
+        With fewer verdicts the share of confirmed alerts says nothing.
+    silent_days
+        So long without an alert is too long.
+    """
+
+    a_day: float = 50.0
+    noise: float = 0.5
+    confirmed: float = 0.3
+    verdicts: int = 10
+    silent_days: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A rule on the score card.
+
+    Parameters
+    ----------
+    noise
+        The share of alerts that repeat an alert of their key on the same day.
+    tests
+        Cases of its test file.
+    changed
+        The date of its last change; empty: not known.
+    verdicts, confirmed
+        Alerts with a verdict, and those of them that are confirmed.
+    """
+
+    rule: str
+    alerts: int
+    a_day: float
+    noise: float
+    tests: int
+    changed: str
+    verdicts: int
+    confirmed: int
+    advice: Advice
+    reason: str
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the row as what JSON can express."""
+        return asdict(self) | {"advice": str(self.advice)}
+
+
+def score_card(
+    found: Backtest,
+    tests: Mapping[str, int],
+    changed: Mapping[str, str],
+    verdicts: Mapping[str, bool],
+    thresholds: Thresholds,
+) -> tuple[Card, ...]:
+    """Return a row for each rule: those to retire first, then those to tune.
+
+    Parameters
+    ----------
+    tests, changed
+        By rule: the number of its cases, the date of its last change.
+    verdicts
+        By match_id: whether an alert is confirmed.
+    """
+    alerts = found.alerts
+    cards = []
+    for rule in found.names:
+        of_rule = alerts.filter(pc.equal(alerts["rule"], rule))
+        judged = [verdicts[one] for one in of_rule["match_id"].to_pylist() if one in verdicts]
+        noise, a_day, n_confirmed = noise_of(of_rule), found.a_day(len(of_rule)), sum(judged)
+        advice, reason = _advice(len(of_rule), a_day, noise, judged, found.days, thresholds)
+        if not tests.get(rule):
+            reason = f"{reason}; no tests" if reason else "no tests"
+        cards.append(
+            Card(
+                rule=rule,
+                alerts=len(of_rule),
+                a_day=a_day,
+                noise=noise,
+                tests=tests.get(rule, 0),
+                changed=changed.get(rule, ""),
+                verdicts=len(judged),
+                confirmed=n_confirmed,
+                advice=advice,
+                reason=reason,
+            )
+        )
+    return tuple(sorted(cards, key=lambda card: (-list(Advice).index(card.advice), -card.alerts, card.rule)))
+
+
+def noise_of(alerts: pa.Table) -> float:
+    """Return the share of alerts that repeat an alert of their key on the same day."""
+    if not len(alerts):
+        return 0.0
+    days = pa.array(alerts["end_us"].to_numpy() // DAY_US)
+    first = pa.table({"key": alerts["key"], "day": days}).group_by(["key", "day"]).aggregate([])
+    return 1.0 - len(first) / len(alerts)
+
+
+def _advice(
+    n_alerts: int, a_day: float, noise: float, judged: Sequence[bool], days: float, thresholds: Thresholds
+) -> tuple[Advice, str]:
+    """Return what to do, and why; the first reason of the hardest advice counts."""
+    share = float(np.mean(judged)) if len(judged) >= thresholds.verdicts else None
+    if not n_alerts and days >= thresholds.silent_days:
+        return Advice.RETIRE, f"no alert in {days:.0f} days"
+    if share is not None and share < thresholds.confirmed / 10:
+        return Advice.RETIRE, f"{percent(share)} of {len(judged)} verdicts confirm it"
+    if share is not None and share < thresholds.confirmed:
+        return Advice.TUNE, f"{percent(share)} of {len(judged)} verdicts confirm it"
+    if a_day > thresholds.a_day:
+        return Advice.TUNE, f"{rate(a_day)} alerts a day"
+    if noise > thresholds.noise:
+        return Advice.TUNE, f"{percent(noise)} of its alerts are repeats"
+    return Advice.KEEP, "" if n_alerts else f"no alert in {days:.3g} days, too few to say more"
+
+
+def card_text(cards: Sequence[Card]) -> str:
+    """Return the score card as a table."""
+    heading = ["rule", "alerts", "a day", "noise", "tests", "changed", "confirmed", "advice"]
+    rows = [
+        [
+            card.rule,
+            f"{card.alerts:,}",
+            rate(card.a_day),
+            percent(card.noise),
+            f"{card.tests}",
+            card.changed,
+            f"{card.confirmed} of {card.verdicts}" if card.verdicts else "",
+            f"{card.advice}",
+        ]
+        for card in cards
+    ]
+    lines = table_text(heading, rows).splitlines()
+    reasons = ["", *(card.reason for card in cards)]
+    width = max(map(len, lines))
+    shown = zip(lines, reasons, strict=True)
+    return "\n".join(f"{line:<{width}}  {reason}".rstrip() for line, reason in shown)

@@ -1,0 +1,182 @@
+"""Values of parameters to try: those that are given, and those that the events suggest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from decimal import Decimal, InvalidOperation
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cep.errors import InputError
+from cep.language import ast
+from cep.schema.time_literals import parse_duration, print_duration
+
+MAX_RUNS = 200
+"""Most rule sets of a sweep."""
+
+_TUNED = (ast.Kind.INTEGER, ast.Kind.DECIMAL, ast.Kind.INTERVAL)
+
+_RANGE = re.compile(r"(-?[\d.]+?)\.\.(-?[\d.]+?)(?:\.\.([\d.]+))?")
+
+_FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Multiples of the declared value that are tried if no column says which values there are."""
+
+_COMPARISONS = ("<", "<=", ">", ">=")
+
+
+def values_of(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the parameter and the values in ``small=1..10``, ``small=0.5..2..0.5`` or ``small=1,2,5``.
+
+    Raises InputError (E0692): the text has another form, or too many values.
+    """
+    name, sign, listed = text.partition("=")
+    form = "write NAME=1..10, NAME=0.5..2..0.5 (with a step) or NAME=1,2,5"
+    if not sign or not name.strip() or not listed.strip():
+        raise InputError("E0692", f"`{text}` names no values", form)
+    found = _RANGE.fullmatch(listed.strip())
+    if found is None:
+        return name.strip(), tuple(dict.fromkeys(part.strip() for part in listed.split(",") if part.strip()))
+    try:
+        first, last, step = (Decimal(part) for part in (found[1], found[2], found[3] or "1"))
+    except InvalidOperation:
+        raise InputError("E0692", f"`{listed}` is no range of numbers", form) from None
+    if step <= 0 or last < first or (last - first) / step >= MAX_RUNS:
+        raise InputError(
+            "E0692", f"the range `{listed}` has no values, or more than {MAX_RUNS}", "write a <= b and a step"
+        )
+    return name.strip(), tuple(
+        format(first + number * step, "f") for number in range(int((last - first) / step) + 1)
+    )
+
+
+def combinations(sweeps: Sequence[str]) -> tuple[dict[str, str], ...]:
+    """Return the values of each run: all combinations of those of each parameter.
+
+    Raises InputError (E0692): there are too many.
+    """
+    named: dict[str, tuple[str, ...]] = {}
+    for text in sweeps:
+        name, values = values_of(text)
+        named[name] = (*named.get(name, ()), *values)
+    n_runs = int(np.prod([len(values) for values in named.values()]))
+    if n_runs > MAX_RUNS:
+        raise InputError("E0692", f"these are {n_runs:,} runs, more than {MAX_RUNS}", "name fewer values")
+    return tuple(dict(zip(named, values, strict=True)) for values in product(*named.values()))
+
+
+def shown_values(values: Mapping[str, str]) -> str:
+    """Return values of parameters as text: ``small=4, large=500``."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def compared_column(rule: ast.Rule, name: str) -> str | None:
+    """Return the column that a rule compares with a parameter; None: it compares none directly."""
+    for part in (*rule.definitions, *rule.lets, rule.where, rule.having):
+        for left, right in _compared(part):
+            for one, other in ((left, right), (right, left)):
+                if _is_name(one, name) and isinstance(other, ast.Column) and other.table is None:
+                    return other.name.text
+    return None
+
+
+def _compared(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the sides of all comparisons of sizes."""
+    if isinstance(node, tuple):
+        for part in node:
+            yield from _compared(part)
+    elif is_dataclass(node) and not isinstance(node, type):
+        if isinstance(node, ast.Binary) and node.operator in _COMPARISONS:
+            yield node.left, node.right
+        for one in fields(node):
+            yield from _compared(getattr(node, one.name))
+
+
+def _is_name(node: Any, name: str) -> bool:
+    return isinstance(node, ast.Column) and node.variable is None and node.name.text == name
+
+
+def candidates(declared: ast.Constant, seen: pa.ChunkedArray | None, n_values: int) -> tuple[str, ...]:
+    """Return about `n_values` values to try for a parameter, the declared one among them, in order.
+
+    Parameters
+    ----------
+    seen
+        The values of the column that is compared with the parameter: their quantiles are tried. None:
+        multiples of the declared value are tried.
+
+    Raises
+    ------
+    InputError
+        The parameter is a text, a time or a boolean, or 0 and compared with no column (E0693).
+    """
+    own = declared.value
+    if declared.kind not in _TUNED or own is None:
+        raise InputError(
+            "E0693",
+            "a parameter that is not a number or a duration has no values to try in between",
+            "name its values: cep backtest --sweep NAME=VALUE,VALUE",
+        )
+    number = float(own)
+    if seen is not None and len(seen) - seen.null_count:
+        known = seen.drop_null().to_numpy().astype(np.float64)
+        tried = np.quantile(known, np.linspace(0.01, 0.99, n_values - 1), method="inverted_cdf")
+    elif number:
+        tried = number * np.array(_FACTORS)
+    else:
+        raise InputError(
+            "E0693",
+            "the parameter is 0, and no column is compared with it",
+            "name values: cep backtest --sweep",
+        )
+    return texts_of(declared, [*tried.tolist(), number])
+
+
+def between(
+    declared: ast.Constant, low: str, high: str, seen: pa.ChunkedArray | None, n_values: int
+) -> tuple[str, ...]:
+    """Return `n_values` values from one value to another: quantiles of those seen there, else even ones."""
+    first, last = sorted(number_of(declared, text) for text in (low, high))
+    if seen is not None:
+        known = seen.drop_null().to_numpy()
+        inside = known[(known > first) & (known < last)]
+        if len(inside):
+            ranks = np.linspace(0, 1, n_values + 2)[1:-1]
+            return texts_of(declared, np.quantile(inside, ranks, method="inverted_cdf").tolist())
+    return texts_of(declared, np.linspace(first, last, n_values + 2)[1:-1].tolist())
+
+
+def number_of(declared: ast.Constant, text: str) -> float:
+    """Return the number that a value of a parameter is; of a duration, its microseconds."""
+    return float(parse_duration(text) or 0) if declared.kind is ast.Kind.INTERVAL else float(text)
+
+
+def declared_text(declared: ast.Constant) -> str:
+    """Return the value of a parameter as `texts_of` writes it; nothing if it is no number or duration."""
+    if declared.kind not in _TUNED or declared.value is None:
+        return ""
+    return texts_of(declared, [float(declared.value)])[0]
+
+
+def texts_of(declared: ast.Constant, numbers: Sequence[float]) -> tuple[str, ...]:
+    """Return numbers as values of a parameter, in order, each once, with three digits if it is a fraction."""
+    if declared.kind is ast.Kind.INTERVAL:
+        return tuple(print_duration(round(one)) for one in sorted({*map(_round_us, numbers)}) if one > 0)
+    if declared.kind is ast.Kind.INTEGER:
+        return tuple(map(str, sorted({round(one) for one in numbers})))
+    exact = float(declared.value or 0)
+    return tuple(format(Decimal(repr(one)), "f") for one in sorted({_digits(one, exact) for one in numbers}))
+
+
+def _digits(number: float, exact: float) -> float:
+    return number if number == exact else float(f"{number:.3g}")
+
+
+def _round_us(length_us: float) -> int:
+    """Return a duration as whole seconds, if it is some, else as whole milliseconds."""
+    unit = 1_000_000 if length_us >= 10_000_000 else 1_000
+    return round(length_us / unit) * unit

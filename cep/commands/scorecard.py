@@ -1,0 +1,165 @@
+"""`cep scorecard` says of each rule whether to keep it, tune it or retire it, and why."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cep.commands.group import show
+from cep.commands.history import Given, Runner, history_options
+from cep.commands.options import AS_JSON
+
+if TYPE_CHECKING:
+    from cep.compiler.compile import Compiled
+
+_CONFIRMED = {"confirmed": True, "true": True, "yes": True, "1": True}
+_REFUSED = {"false": False, "false_positive": False, "no": False, "0": False, "refused": False}
+_WORDS = _CONFIRMED | _REFUSED
+
+
+@click.command()
+@history_options
+@click.option(
+    "--verdicts",
+    type=click.Path(path_type=Path),
+    help="What people found: a CSV or JSON lines file with match_id and verdict, confirmed or false.",
+)
+@click.option("--max-per-day", type=float, default=50.0, show_default=True, help="More alerts: tune.")
+@click.option("--max-noise", default="50%", show_default=True, help="A larger share of repeats: tune.")
+@click.option("--min-confirmed", default="30%", show_default=True, help="A smaller share: tune.")
+@click.option("--min-verdicts", default=10, show_default=True, help="With fewer, no share is judged.")
+@click.option("--silent-days", default=30.0, show_default=True, help="So long without an alert: retire.")
+def scorecard(
+    verdicts: Path | None,
+    max_per_day: float,
+    max_noise: str,
+    min_confirmed: str,
+    min_verdicts: int,
+    silent_days: float,
+    **options: Any,
+) -> None:
+    """Show each rule of RULES with its alerts, noise, tests and verdicts: keep, tune or retire."""
+    from cep.backtest.figures import range_data, range_text
+    from cep.backtest.scorecard import Thresholds, card_text, score_card
+    from cep.output.rows import json_line
+    from cep.rulebook import compile_rulebook
+
+    given = Given(**options)
+    thresholds = Thresholds(
+        a_day=max_per_day,
+        noise=_share("--max-noise", max_noise),
+        confirmed=_share("--min-confirmed", min_confirmed),
+        verdicts=min_verdicts,
+        silent_days=silent_days,
+    )
+    judged = {} if verdicts is None else _verdicts(verdicts)
+    compiled = compile_rulebook(given.book(), given.only, given.parameters)
+    show(compiled.warnings)
+    runner = Runner(given, [compiled.rule_set], given.scope(compiled.rule_set), keeps=False)
+    found = runner.run(compiled.rule_set)
+    cards = score_card(found, _tests(compiled), _changes(compiled), judged, thresholds)
+    if AS_JSON[given.output_format]:
+        click.echo(json_line({**range_data(found), "rules": [card.as_data() for card in cards]}))
+    else:
+        click.echo(f"{card_text(cards)}\n\n{range_text(found)}")
+    runner.tell_losses()
+
+
+def _share(option: str, text: str) -> float:
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise click.UsageError(f"{option} {text} is no share: write 50% or 0.5") from None
+
+
+def _verdicts(path: Path) -> dict[str, bool]:
+    """Return whether alerts are confirmed, by match_id. Raises InputError (E0694): the file says no such."""
+    from cep.errors import InputError
+
+    try:
+        rows = _READERS.get(path.suffix, _json_rows)(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError("E0694", f"`{path}` cannot be read: {error.strerror}", "name another file") from None
+    except ValueError as error:  # also of bytes that are no text
+        raise InputError("E0694", f"`{path}` cannot be read: {error}", "name another file") from None
+    found = {}
+    for line, row in rows:
+        word = str(row.get("verdict", "")).strip().lower() if isinstance(row, Mapping) else ""
+        if not isinstance(row, Mapping) or not row.get("match_id") or word not in _WORDS:
+            raise InputError(
+                "E0694",
+                f"{path}:{line} is no verdict",
+                f"give match_id and verdict, one of {', '.join(_WORDS)}",
+            )
+        found[str(row["match_id"])] = _WORDS[word]
+    return found
+
+
+def _json_rows(text: str) -> list[tuple[int, Any]]:
+    """Return each row with the number of its line."""
+    return [(line, json.loads(row)) for line, row in enumerate(text.splitlines(), 1) if row.strip()]
+
+
+def _csv_rows(text: str) -> list[tuple[int, Any]]:
+    return list(enumerate(csv.DictReader(text.splitlines()), 2))
+
+
+_READERS = {".csv": _csv_rows}
+"""Ending of a file of verdicts -> how its rows are read; of other files, lines of JSON."""
+
+
+def _tests(compiled: Compiled) -> dict[str, int]:
+    """Return the number of cases in the test file beside each rule; one that cannot be read has none."""
+    from cep.errors import RuleError
+    from cep.rule_tests.reading import beside_rule, read_tests
+
+    found = {}
+    for rule in compiled.rules:
+        file = beside_rule(Path(rule.tree.source.name))
+        if not file.is_file():
+            continue
+        try:
+            tests = read_tests(file)
+        except RuleError as error:
+            show(error.diagnostics)
+            continue
+        if rule.name in [of.name for of in tests.compiled.rules]:
+            found[rule.name] = len(tests.cases)
+    return found
+
+
+def _changes(compiled: Compiled) -> dict[str, str]:
+    """Return the date of the last change of each rule: of its lines by git, else of its file."""
+    found = {}
+    for rule in compiled.rules:
+        source, span = rule.tree.source, rule.tree.span
+        file = Path(source.name)
+        first, last = (source.text.count("\n", 0, place) + 1 for place in (span.start, span.end))
+        found[rule.name] = _by_git(file, first, last) or _by_file(file)
+    return found
+
+
+def _by_git(file: Path, first: int, last: int) -> str:
+    """Return the date of the last commit that changed some lines; empty: git does not say."""
+    command = ["git", "log", "-1", "--no-patch", "--format=%cs", f"-L{first},{last}:{file.name}"]
+    try:
+        done = subprocess.run(  # noqa: S603 - git, with the place of a rule
+            command, cwd=file.parent, capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()[:10] if done.returncode == 0 else ""
+
+
+def _by_file(file: Path) -> str:
+    try:
+        return datetime.fromtimestamp(file.stat().st_mtime, UTC).date().isoformat()
+    except OSError:
+        return ""

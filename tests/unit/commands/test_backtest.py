@@ -1,0 +1,372 @@
+"""`cep backtest`, `cep tune`, `cep scorecard` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cep.commands.cli import main
+from tests.pages import cep_prints
+
+RULE = """\
+RULE drain
+  PARAM small = 5, wait = 10 MINUTES
+FROM payments
+PARTITION BY card
+PATTERN probe->{2,} -> cashout
+WITHIN 1 HOUR
+DEFINE
+  probe   AS amount < small,
+  cashout AS amount > 100 AND ts - FIRST(probe.ts) <= wait
+MEASURES cashout.amount AS loss
+AFTER MATCH SKIP PAST LAST EVENT
+"""
+STREAMS = """\
+streams:
+  payments:
+    event_time: ts
+    tie_break: [tx]
+    schema: {tx: bigint, card: string, ts: timestamp, amount: double}
+"""
+INPUT = ("-i", "events.jsonl")
+
+
+def event(tx: int, card: str, day: int, minute: int, amount: float) -> str:
+    time = f"2024-05-{day:02}T10:{minute:02}:00Z"
+    return json.dumps({"tx": tx, "card": card, "ts": time, "amount": amount}) + "\n"
+
+
+def events_of(cards: dict[str, tuple[int, tuple[float, ...]]]) -> str:
+    return "".join(
+        event(100 * number + minute, card, day, minute, amount)
+        for number, (card, (day, amounts)) in enumerate(cards.items())
+        for minute, amount in enumerate(amounts)
+    )
+
+
+@pytest.fixture
+def folder(compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a rule, its streams and events of five days, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    Path("drain.cep").write_text(RULE)
+    Path("streams.yaml").write_text(STREAMS)
+    cards = {
+        "<b>&'\"": (1, (1.0, 2.0, 300.0)),
+        "c2": (2, (4.0, 4.5, 200.0)),
+        "c3": (2, (7.0, 8.0, 400.0)),
+        "c4": (5, (1.0, 9.0, 500.0)),
+        "c5": (6, (50.0,)),
+    }
+    Path("events.jsonl").write_text(events_of(cards))
+    Path("truth.csv").write_text(
+        "rule,card,start,end,label\n"
+        'drain,"<b>&\'""",2024-05-01T00:00:00Z,2024-05-02T00:00:00Z,fraud\n'
+        "drain,c3,2024-05-02T00:00:00Z,2024-05-03T00:00:00Z,fraud\n"
+        "drain,c2,2024-05-02T00:00:00Z,2024-05-03T00:00:00Z,near_miss\n"
+    )
+    return tmp_path
+
+
+def cep(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_alerts_are_counted_by_rule(folder: Path) -> None:
+    assert cep_prints("backtest drain.cep -i events.jsonl --truth truth.csv") == (
+        "rule   alerts  a day  keys  planted  found  recall  precision  near misses\n"
+        "drain       2    0.4     2        2      1     50%        50%            1\n\n"
+        "13 events, 2024-05-01 to 2024-05-06, 5 days\n"
+    )
+
+
+def test_the_matches_are_those_of_a_run(folder: Path) -> None:
+    assert cep("backtest", "drain.cep", *INPUT, "-o", "found.jsonl").exit_code == 0
+    assert cep("match", "drain.cep", *INPUT, "-o", "matches.jsonl").exit_code == 0
+    assert Path("found.jsonl").read_text() == Path("matches.jsonl").read_text() != ""
+
+
+def test_a_sweep_has_a_row_for_each_value(folder: Path) -> None:
+    assert cep_prints("backtest drain.cep -i events.jsonl --truth truth.csv --sweep small=2,5,10") == (
+        "drain\n"
+        "small  alerts  a day  keys  planted  found  recall  precision  near misses\n"
+        "2           0      0     0        2      0      0%                       0\n"
+        "5           2    0.4     2        2      1     50%        50%            1\n"
+        "10          4    0.8     4        2      2    100%        50%            1\n\n"
+        "13 events, 2024-05-01 to 2024-05-06, 5 days\n"
+    )
+    data = json.loads(
+        cep_prints("backtest drain.cep -i events.jsonl --sweep small=5 --sweep wait=10s,1h --format json")
+    )
+    found = [(row["values"], row["alerts"]) for row in data["sweep"]]
+    assert found == [({"small": "5", "wait": "10s"}, 0), ({"small": "5", "wait": "1h"}, 2)]
+
+
+def test_only_rules_with_the_parameter_are_in_a_sweep(folder: Path) -> None:
+    Path("drain.cep").write_text(RULE + "\n" + RULE.replace("small", "tiny").replace("drain", "other"))
+    data = json.loads(cep_prints("backtest drain.cep -i events.jsonl --sweep drain.small=2,10 --format json"))
+    assert [(row["rule"], row["alerts"]) for row in data["sweep"]] == [("drain", 0), ("drain", 4)]
+    assert [row["rule"] for row in data["rules"]] == ["drain", "other"]
+
+
+def test_two_rule_sets_are_compared_over_the_same_events(folder: Path) -> None:
+    Path("old").mkdir()
+    Path("old/drain.cep").write_text(
+        RULE.replace("small = 5,", "small = 10,").replace("amount > 100", "amount > 250")
+    )
+    Path("old/streams.yaml").write_text(STREAMS)
+    assert cep_prints("backtest drain.cep -i events.jsonl --against old") == (
+        "rule   alerts  a day  keys\n"
+        "drain       2    0.4     2\n\n"
+        "rule   same  other events  newly  no longer\n"
+        "drain     1             0      1          2\n\n"
+        "rule   key  day         other events  newly  no longer\n"
+        "drain  c2   2024-05-02                    1\n"
+        "drain  c3   2024-05-02                               1\n"
+        "drain  c4   2024-05-05                               1\n\n"
+        "13 events, 2024-05-01 to 2024-05-06, 5 days\n"
+    )
+
+
+def test_streams_that_differ_are_not_compared(folder: Path) -> None:
+    Path("old").mkdir()
+    Path("old/drain.cep").write_text(RULE)
+    Path("old/streams.yaml").write_text(STREAMS.replace("tie_break: [tx]", "lateness: 1 minute"))
+    result = cep("backtest", "drain.cep", *INPUT, "--against", "old")
+    assert (result.exit_code, "E0614" in result.stderr) == (1, True)
+
+
+def test_a_range_and_a_sample_are_as_in_history(folder: Path) -> None:
+    data = json.loads(
+        cep_prints(
+            "backtest drain.cep -i events.jsonl --from 2024-05-02 --to 2024-05-06T00:00Z --margin '1 day' "
+            "--sample 50% --set small=10 --truth truth.csv --format json"
+        )
+    )
+    assert {name: data[name] for name in ("from", "to", "days", "share_of_keys")} == {
+        "from": "2024-05-02",
+        "to": "2024-05-06",
+        "days": 4.0,
+        "share_of_keys": 0.5,
+    }
+    (row,) = data["rules"]
+    assert row["alerts_a_day"] == row["alerts"] / 4 / 0.5
+    assert 0 < data["events"] < 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--from", "soon"), "--from soon is no time"),
+        (("--from", "2024-05-02", "--to", "2024-05-02"), "--from must be before --to"),
+        (("--margin", "1 day"), "--margin is that of a range"),
+        (("--margin", "long", "--to", "2024-05-02"), "--margin long is no duration"),
+        (("--sample", "0%"), "--sample 0% is no share"),
+        (("--sample", "much"), "--sample much is no share"),
+        (("--same", "a=b"), "--same is about the columns of --truth"),
+        (("--same", "a", "--truth", "truth.csv"), "`a` is not COLUMN=COLUMN"),
+        (("--report", "r.html", "--spark"), "leave out --spark"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(folder: Path, arguments: tuple[str, ...], says: str) -> None:
+    result = cep("backtest", "drain.cep", *INPUT, *arguments)
+    assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
+
+
+def test_an_unknown_parameter_of_a_sweep_is_refused(folder: Path) -> None:
+    result = cep("backtest", "drain.cep", *INPUT, "--sweep", "smal=1")
+    assert (result.exit_code, "E0889" in result.stderr) == (1, True)
+
+
+def test_progress_names_each_run(folder: Path) -> None:
+    result = cep("backtest", "drain.cep", *INPUT, "--sweep", "small=2,5", "--progress")
+    assert "events read: 13\n" in result.stderr
+    assert "run with small=2\n" in result.stderr
+    assert "run with small=5\n" in result.stderr
+
+
+def test_malformed_lines_are_reported_as_by_match(folder: Path) -> None:
+    with Path("events.jsonl").open("a") as file:
+        file.write("no event\n")
+    result = cep("backtest", "drain.cep", *INPUT)
+    assert (result.exit_code, result.stderr.startswith("malformed")) == (0, True)
+    missing = cep("backtest", "drain.cep", "-i", "missing.jsonl")
+    assert missing.exit_code == 1
+
+
+def test_tuning_tries_the_values_seen_and_finer_ones(folder: Path) -> None:
+    text = cep_prints("tune drain.cep -i events.jsonl --truth truth.csv --recall 100% --parameter small")
+    assert text.splitlines()[-1] == "proposed: --set small=9"
+    (found,) = json.loads(
+        cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0.7 --parameter small --format json")
+    )
+    best = next(row for row in found["tried"] if row["value"] == found["proposed"])
+    assert found["declared"] == "5"
+    assert best["alerts"] == 3
+    assert found["proposed"] == "9"
+    assert {"1", "5", "500"} <= {row["value"] for row in found["tried"]}
+
+
+def test_each_parameter_is_tuned_alone(folder: Path) -> None:
+    found = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 9 --format json"))
+    assert [one["parameter"] for one in found] == ["small", "wait"]
+    assert "150 SECONDS" in [row["value"] for row in found[1]["tried"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ((), 2, "Write --alerts-per-day N or --recall SHARE"),
+        (("--recall", "90%", "--alerts-per-day", "3"), 2, "Write --alerts-per-day N or --recall SHARE"),
+        (("--recall", "90%"), 2, "write --truth FILE"),
+        (("--recall", "much", "--truth", "truth.csv"), 2, "--recall much is no share"),
+        (("--alerts-per-day", "3", "--parameter", "big"), 1, "E0693"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(
+    folder: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    result = cep("tune", "drain.cep", *INPUT, *arguments)
+    assert (result.exit_code, says in result.stderr) == (code, True), result.stderr
+
+
+def test_a_rule_without_parameters_is_told_how_to_get_one(folder: Path) -> None:
+    Path("drain.cep").write_text(
+        re.sub("  PARAM.*\n", "", RULE).replace("small", "5").replace("wait", "1 HOUR")
+    )
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3")
+    assert (result.exit_code, "name a constant: PARAM small = 5" in result.stderr) == (1, True)
+
+
+def test_one_of_several_rules_must_be_chosen(folder: Path) -> None:
+    Path("drain.cep").write_text(RULE + "\n" + RULE.replace("drain", "other"))
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3")
+    assert (result.exit_code, "Write one --only, one of drain, other" in result.stderr) == (2, True)
+    (found, _) = json.loads(
+        cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 3 --only other --format json")
+    )
+    assert found["parameter"] == "small"
+
+
+def test_the_score_card_has_tests_verdicts_and_the_date_of_the_last_change(folder: Path) -> None:
+    Path("drain.test.yaml").write_text(
+        "rules: drain.cep\ndefaults: {card: c}\ncases:\n"
+        "  no event:\n    events: [{at: 0 seconds, amount: 1}]\n    expect: none\n"
+    )
+    match_ids = [
+        row["match_id"] for row in map(json.loads, cep_prints("match drain.cep -i events.jsonl").splitlines())
+    ]
+    Path("verdicts.csv").write_text(f"match_id,verdict\n{match_ids[0]},confirmed\n{match_ids[1]},false\n")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x", "--date=2020-02-03T00:00:00Z"]):
+        environment = {"GIT_COMMITTER_DATE": "2021-03-04T00:00:00Z", "PATH": "/usr/bin:/bin"}
+        subprocess.run([*git, *command], check=True, env=environment)
+    data = json.loads(
+        cep_prints(
+            "scorecard drain.cep -i events.jsonl --verdicts verdicts.csv "
+            "--min-verdicts 2 --min-confirmed 60% --format json"
+        )
+    )
+    (row,) = data["rules"]
+    assert (row["tests"], row["verdicts"], row["confirmed"]) == (1, 2, 1)
+    assert row["changed"] == "2021-03-04"
+    assert (row["advice"], row["reason"]) == ("tune", "50% of 2 verdicts confirm it")
+
+
+def test_without_git_the_date_is_that_of_the_file(folder: Path) -> None:
+    import os
+
+    os.utime("drain.cep", (86_400 * 366, 86_400 * 366))
+    (row,) = json.loads(cep_prints("scorecard drain.cep -i events.jsonl --format json"))["rules"]
+    assert (row["changed"], row["tests"], row["reason"]) == ("1971-01-02", 0, "no tests")
+
+
+@pytest.mark.parametrize("text", ["match_id,verdict\nabc,maybe\n", "match_id\nabc\n", "\udcff"])
+def test_a_file_that_has_no_verdicts_is_refused(folder: Path, text: str) -> None:
+    Path("verdicts.csv").write_bytes(text.encode(errors="surrogateescape"))
+    result = cep("scorecard", "drain.cep", *INPUT, "--verdicts", "verdicts.csv")
+    assert (result.exit_code, "E0694" in result.stderr) == (1, True)
+    assert cep("scorecard", "drain.cep", *INPUT, "--verdicts", "none.jsonl").exit_code == 1
+
+
+class _Page(HTMLParser):
+    """What a page has: its tags in their nesting, its words, and where it leads."""
+
+    VOID = frozenset(("meta", "br", "path", "rect", "circle"))
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.words: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("href", "src")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_the_report_is_a_page_that_needs_nothing_else(folder: Path) -> None:
+    result = cep(
+        "backtest",
+        "drain.cep",
+        *INPUT,
+        "--truth",
+        "truth.csv",
+        "--sweep",
+        "small=2..10..4",
+        "--report",
+        "r.html",
+    )
+    assert result.exit_code == 0, result.output
+    text = Path("r.html").read_text()
+    page = _Page(text)
+    assert page.open == []
+    assert page.addresses == []
+    assert not {"script", "link", "img", "iframe", "b"} & set(page.tags)
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", text)
+    assert text.count("prefers-color-scheme: dark") >= 2
+    words = "".join(page.words)
+    for shown in ("Alerts by day", "Keys with the most alerts", "drain, by small", "Alerts of drain"):
+        assert shown in words
+    assert page.tags.count("details") == 2
+    assert "drain: <b>&'\"" in words  # as it is in the events, and not as a tag
+    assert "costs most" in words  # the funnel
+    assert "as cashout" in words  # why
+    assert {"2024-05-01: 1", "2024-05-02: 1", "10: 0.8", "10: 100%"} <= set(page.words)
+
+
+def test_a_window_rule_has_a_report_without_a_funnel(folder: Path) -> None:
+    Path("busy.cep").write_text(
+        "RULE busy FROM payments PARTITION BY card WINDOW TUMBLING 1 DAY HAVING COUNT(*) > 2 "
+        "MEASURES COUNT(*) AS n\n"
+    )
+    result = cep("backtest", "busy.cep", *INPUT, "--report", "r.html")
+    assert result.exit_code == 0, result.output
+    page = _Page(Path("r.html").read_text())
+    assert page.open == []
+    assert page.tags.count("details") == 4
+
+
+def test_a_report_of_no_alerts_is_a_page(folder: Path) -> None:
+    result = cep("backtest", "drain.cep", *INPUT, "--set", "small=0", "--report", "out/r.html")
+    assert result.exit_code == 0, result.output
+    assert _Page(Path("out/r.html").read_text()).tags.count("details") == 0
