@@ -66,6 +66,7 @@ class Pipeline:
     sink_formats: tuple[str, ...] = ()  # of `sinks`, in their order
     metrics: Address | None = None
     ui: Address | None = None
+    lineage: str = ""  # an address or a file; empty: nowhere
     stuck_after_s: float = 0.0
     keeps_files: bool = True  # of large state, where the checkpoint is on a disk
     state_memory_mb: int | None = None  # of warm state on a machine; None: a quarter of its memory

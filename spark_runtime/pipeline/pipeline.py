@@ -20,6 +20,7 @@ from cep.output.summary import loss_lines, summary_lines
 from cep.spool.new_files import umask
 from spark_runtime.pipeline.address import Address
 from spark_runtime.pipeline.failures import as_cep_error
+from spark_runtime.pipeline.lineage import traced
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.pipeline.metrics_server import monitored
 from spark_runtime.pipeline.pipeline_file import load_pipeline
@@ -87,6 +88,7 @@ def run_pipeline(
         umask(pipeline.file_mode.umask),
         _lock(pipeline, say) as inherited,
         monitored(pipeline, say, is_quiet=quiet) as watched,
+        traced(watched, say),
     ):
         run = watched.run = _start(pipeline, errors, console or Console(highlight=False), inherited)
         run.is_quiet = quiet

@@ -83,6 +83,19 @@ _NO_END = Wrong(
 )
 
 
+_NO_LINEAGE = Wrong(
+    "`{}` takes no events of OpenLineage",
+    "expected an address with http or https, or a file",
+    "write for example: lineage: http://127.0.0.1:5000",
+    "E0409",
+)
+
+
+def _is_file_or_http(text: str) -> bool:
+    is_http = text.startswith(("http://", "https://")) and "@" not in text  # a password would be shown
+    return is_http or "://" not in text
+
+
 def _texts(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
     entries = settings.document.mapping(settings.found[name], f"`{name}`") or []
     texts = [(entry.name, settings.document.text(entry.value, f"`{entry.name}`")) for entry in entries]
@@ -118,6 +131,7 @@ class PipelineSettings:
     state_memory_mb: int | None = declared.integer(None, at_least=1)
     metrics: Address | None = declared.own(_metrics, None)
     ui: Address | None = declared.own(read_address, None)
+    lineage: str = declared.path("", valid=_is_file_or_http, wrong=_NO_LINEAGE)
     stuck_after_s: float = declared.duration(
         1800.0,
         "s",
@@ -276,6 +290,7 @@ class _Reader:
             sink_formats=tuple(_peeked(node, "format") for node in _listed(found["sinks"])),
             metrics=given.metrics,
             ui=given.ui,
+            lineage=given.lineage,
             stuck_after_s=given.stuck_after_s,
             reload=given.reload,
             down_after_s=given.down_after_s,
