@@ -101,7 +101,9 @@ def _lines(generation: Generation) -> Iterator[str]:
     yield "  ".join((f"{generation.number}", generation.rules.version, cause.time or "-", since, *who))
     width = max((len(change.rule) for change in generation.changes), default=0)
     for change in generation.changes:
-        yield f"   {change.verdict.value:<8}  {change.rule:<{width}}  {'; '.join(change.reasons)}".rstrip()
+        past = ["it began with the past"] if change.rule in generation.warm else []
+        why = "; ".join((*change.reasons, *past))
+        yield f"   {change.verdict.value:<8}  {change.rule:<{width}}  {why}".rstrip()
 
 
 def _as_json(generation: Generation) -> dict[str, Any]:

@@ -17,6 +17,7 @@ _MODULES = {
     for name in (
         "approve",
         "backtest",
+        "backfill",
         "check",
         "completion",
         "diff",
@@ -51,6 +52,7 @@ _MODULES = {
 EXAMPLES = {
     "approve": "cep approve pipeline.yaml --by ann",
     "backtest": "cep backtest rules --input events/transactions.jsonl",
+    "backfill": "cep backfill pipeline.yaml --from 2026-01-01",
     "check": "cep check rules",
     "completion": "cep completion bash",
     "diff": "cep diff rules new_rules",

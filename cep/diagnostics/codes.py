@@ -281,6 +281,7 @@ STATE: dict[str, str] = {
     "E0714": "a folder that is no savepoint, or a damaged one",
     "E0715": "a source whose position a savepoint cannot contain",
     "E0716": "a folder to which no savepoint or checkpoint can be written",
+    "E0718": "a past with which new rules cannot begin",
 }
 """E07. State: snapshots, checkpoints and savepoints."""
 

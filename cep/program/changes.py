@@ -36,6 +36,9 @@ class Verdict(StrEnum):
 KEPT = frozenset((Verdict.SAME, Verdict.WORDS, Verdict.MEASURES))
 """Verdicts under which open runs continue."""
 
+BEGINNING = frozenset((Verdict.CHANGED, Verdict.NEW))
+"""Verdicts of rules that begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:

@@ -145,6 +145,13 @@ class Results:
     counts: list[str]
     deadline_us: int | None
 
+    def add_past(self, matches: pa.Table) -> None:
+        """Add matches of the past, in the schema of carried matches."""
+        names, counts = np.unique(np.asarray(matches.column("rule")).astype(str), return_counts=True)
+        by_rule = dict(zip(names.tolist(), counts.tolist(), strict=True))
+        self.found.matches.append(matches)
+        self.counts.append(Counts(rows=matches.num_rows, matches=by_rule).to_json())
+
     def output(self, delivery: Delivery, rules: RuleSet, file: str) -> Iterator[pa.RecordBatch]:
         """Deliver the results, in files named after `file`; yield the rest, and the counts."""
         delivery.deliver(self.found, file)
@@ -284,16 +291,10 @@ class Call:
             count_delays(matches, self._now_us, self.counts)
         if self.newest is not None:
             self.newest.add(matches)
-        columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
-        if self.rules.tells_end:
-            columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])
         schema = self.found.matches.schema
-        arrays = [
-            widened(columns[field.name], field.type) if field.name in columns else missing_column(field, n)
-            for field in schema
-        ]
         self.counts.rows += n
-        self.found.matches.append(pa.Table.from_arrays(arrays, schema=schema))
+        told = ended_by if self.rules.tells_end else ""
+        self.found.matches.append(carried_rows(matches, schema, told))
 
     def results(self, deadline_us: int | None = None) -> Results:
         """Return the results, after all parcels were pushed and event time has advanced.
@@ -307,6 +308,19 @@ class Call:
         text = self.counts.to_json()
         counts = [*self._read, *([] if text == "{}" else [text])]
         return Results(self.found, counts, deadline_us)
+
+
+def carried_rows(matches: pa.Table, schema: pa.Schema, ended_by: str = "") -> pa.Table:
+    """Return matches of a program as rows of all rules; `ended_by`: what released them, if rows say so."""
+    n = matches.num_rows
+    columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
+    if ended_by:
+        columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])
+    arrays = [
+        widened(columns[field.name], field.type) if field.name in columns else missing_column(field, n)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _text(parcel: Parcel) -> str:

@@ -109,13 +109,18 @@ class KeyGroups:
             now_us=time.time_ns() // 1000,
         )
         value: bytes | None = state.get[0] if state.exists else None
-        if self._takes_over and not state.hasTimedOut:  # later in the micro-batch, the state is taken over
-            value = self._taken_over(value)
+        change = self.change
+        takes_over = self._takes_over and not state.hasTimedOut  # later in the micro-batch, it is taken over
+        if takes_over:
+            value = self._taken_over(group, value)
         if value is not None and is_pointer(value):
             operator = replace(self, kept=self._kept_in_task())
             results, value = owners_of(operator).call(value, Task.running(group), moment, list(parcels))
         else:
             results, value = self._call_inline(value, moment, parcels)
+        if takes_over and change is not None:
+            for table in change.matches(group):
+                results.add_past(table)
         state.update((value,))
         if results.deadline_us is not None:
             # Spark calls when its watermark is past the timeout; we want the call when it is reached.
@@ -180,7 +185,7 @@ class KeyGroups:
         context = TaskContext.get()
         return self.change is not None and context is not None and batch_of_task(context) == self.change.batch
 
-    def _taken_over(self, value: bytes | None) -> bytes:
+    def _taken_over(self, group: int, value: bytes | None) -> bytes:
         """Return the state of a key group, which may be in files, as that of the rules."""
         assert self.change is not None
         before = self.change.before
@@ -188,7 +193,7 @@ class KeyGroups:
             kept = self._kept_in_task()
             files = StateFiles(kept, before, self.n_groups, partial(tables_in, kept.tables, before.programs))
             value = encode_state(files.read(Pointer.decode(value)).matchers, self.n_groups)
-        return self.change.state(value, self.rules, self.n_groups)
+        return self.change.state(group, value, self.rules, self.n_groups)
 
     def _kept_in_task(self) -> Kept:
         if self.kept is None:

@@ -5,6 +5,8 @@
     <checkpoint>/pipeline.json       written at the first start: key groups, sources
     <checkpoint>/plan/<number>.json  what a micro-batch reads (`wire.plan`)
     <checkpoint>/done.json           progress after the last micro-batches
+    <checkpoint>/course.log          how far the stream had come when (`course`)
+    <checkpoint>/backfill/           the past with which new rules begin (`prepared`)
     <checkpoint>/delivered.json      which sinks contain a micro-batch (`delivering`)
     <checkpoint>/gaps.json           what rules did not see (`gaps`)
     <checkpoint>/alive               when a continuous stream last ran (`gaps`)

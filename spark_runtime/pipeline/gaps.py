@@ -20,7 +20,7 @@ from typing import Any
 
 from cep.counts import Counts, Loss, together, unseen_name
 from cep.errors import StateError
-from cep.program.changes import Verdict
+from cep.program.changes import BEGINNING
 from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.checkpoint import GAPS, KEPT_BATCHES, recorded_rules
@@ -338,14 +338,18 @@ def _gap(entry: Entry, rules: StoredRules) -> Gap:
 
 
 def _late_starts(generation: Generation) -> Iterator[Gap]:
-    """Yield for each rule that began with a generation that it saw nothing before."""
+    """Yield for each rule that began with a generation that it saw nothing before, or before a past."""
     if generation.begins_us is None:
         return
     reads = streams_of_rules(generation.rules)
     for change in generation.changes:
-        if change.verdict in (Verdict.NEW, Verdict.CHANGED):
-            streams = tuple(sorted(reads.get(change.rule, ())))
-            yield Gap(Loss.LATE_START, (change.rule,), streams, None, None, generation.begins_us)
+        if change.verdict in BEGINNING:
+            until_us: int | None = generation.begins_us
+            if change.rule in generation.warm:
+                until_us = None if generation.from_us is None else generation.from_us - 1
+            if until_us is not None:
+                streams = tuple(sorted(reads.get(change.rule, ())))
+                yield Gap(Loss.LATE_START, (change.rule,), streams, None, None, until_us)
 
 
 def streams_of_rules(rules: StoredRules) -> dict[str, frozenset[str]]:

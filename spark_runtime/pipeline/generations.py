@@ -56,6 +56,10 @@ class Generation:
         New and changed rules see the events after this time; None: all events.
     changes
         The rules whose verdict is not `same`.
+    warm
+        New rules that begin with the past (`backfill`).
+    from_us
+        They have seen the events at or after it; None: all events.
     """
 
     number: int
@@ -64,6 +68,8 @@ class Generation:
     begins_us: int | None = None
     changes: tuple[RuleChange, ...] = ()
     cause: Cause = field(default_factory=Cause)
+    warm: tuple[str, ...] = ()
+    from_us: int | None = None
 
     def to_json(self) -> str:
         """Return a text for a file."""
@@ -74,6 +80,7 @@ class Generation:
             "changes": changes,
             "cause": asdict(self.cause),
             "rules": json.loads(self.rules.to_json()),
+            **({"warm": self.warm, "from_us": self.from_us} if self.warm else {}),
         }
         return json.dumps(found, indent=1)
 
@@ -90,6 +97,8 @@ class Generation:
                 RuleChange(str(rule), Verdict(verdict), tuple(why)) for rule, verdict, why in found["changes"]
             ),
             Cause(**found["cause"]),
+            tuple(map(str, found.get("warm", ()))),
+            found.get("from_us"),
         )
 
     def following(

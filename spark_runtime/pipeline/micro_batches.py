@@ -27,13 +27,16 @@ from spark_runtime.event_time.waiting import cannot_end
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, write_done
 from spark_runtime.pipeline.completion import done_after
+from spark_runtime.pipeline.course import CourseLog
 from spark_runtime.pipeline.gaps import Ledger, losses_of
 from spark_runtime.pipeline.inputs import Inputs
 from spark_runtime.pipeline.next_plan import NextPlan, Turn
 from spark_runtime.pipeline.plans import Plans
+from spark_runtime.pipeline.prepared import forget
 from spark_runtime.pipeline.progress import Times
 from spark_runtime.sources.protocol import Source
 from spark_runtime.state.restored import FOLDER as RESTORED
+from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.tables.static import StaticTables
 from spark_runtime.wire.plan import Plan
 
@@ -124,6 +127,9 @@ class MicroBatches:
             is_restored=self.checkpoint.origin is not None,
             turn=self.turn,
         )
+        path = self.checkpoint.path
+        # Offsets of sources that only Spark reads are in its own log.
+        self._course = CourseLog("" if is_remote(path) or self.by_spark else path)
         self._begun: float | None = None  # when the running micro-batch started
         self._unread: Mapping[str, Unread] = {}  # after the last complete micro-batch
         self.completed: float | None = None  # when the last micro-batch was complete
@@ -151,6 +157,8 @@ class MicroBatches:
         asked = time.monotonic()
         if batch == 1 and self.checkpoint.origin is not None:  # Spark has the state of all key groups
             self.checkpoint.files.remove(RESTORED)
+        if self.turn.takes_over is not None and batch == self.turn.takes_over + 1:
+            forget(self.checkpoint.files, self.turn.takes_over)
         plan = self._plans.repeated(batch)
         if plan is None:
             plan = self._next_plan.wait(self.done, self._last_begun, self.stopped)
@@ -173,6 +181,7 @@ class MicroBatches:
         self._unread = remaining.unread
         if self.ledger is not None:
             self.ledger.record(batch, losses_of(counts, plan, before.reached, done, self.generation))
+        self._course.note(before, plan, done, counts)
         write_done(self.checkpoint, done)
         self._inputs.commit(plan.offsets)
         self.completed = time.monotonic()

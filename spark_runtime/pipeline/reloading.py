@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.warm import is_warm, missing, warm_up
 from cep.errors import CepError, Source
-from cep.program.changes import KEPT, Changes, Verdict, changes_of
+from cep.program.changes import BEGINNING, KEPT, Changes, Verdict, changes_of
 from cep.program.identity import differences
 from cep.rule_set import RuleSet
 from cep.rulebook import compile_texts
@@ -49,6 +49,8 @@ from spark_runtime.pipeline.generations import (
 )
 from spark_runtime.pipeline.made import Pipeline, Reload
 from spark_runtime.pipeline.pipeline_file import load_pipeline
+from spark_runtime.pipeline.prepared import FOLDER as BACKFILL
+from spark_runtime.pipeline.prepared import forget, take_up, warm_of
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.pipeline.watched_files import WatchedFiles
 from spark_runtime.state.changing import ChangedRules
@@ -183,6 +185,8 @@ class Reloading:
             first = replace(self._standing.latest, cause=cause)
             write_generation(self._files, first)
             self._standing = Standing(first, first)
+        if self._files.names(BACKFILL) and not self._standing.is_pending:
+            forget(self._files, self._standing.latest.batch)
         self.turn = self._first()
 
     @property
@@ -220,7 +224,8 @@ class Reloading:
         if stored.rules.fingerprints == latest.rules.fingerprints:
             return None
         before = compiled(stored.rules, self._pipeline)
-        return ChangedRules(before, _begins_us(latest.begins_us), latest.batch)
+        warm = warm_of(self._checkpoint.path, latest.batch, latest.warm, latest.from_us)
+        return ChangedRules(before, _begins_us(latest.begins_us), latest.batch, warm)
 
     def _require(self, found: Candidate) -> None:
         """Raise StateError (E0701) unless the stored state can continue with rules."""
@@ -343,19 +348,30 @@ class Reloading:
         self._found = found
         return RuleTurn(found.pipeline, found.rules, change)
 
-    def take(self, turn: RuleTurn) -> None:
-        """Record that the rules that `following` returned compute the next micro-batch."""
-        read_until_us = self._done.reached.read_until_us
+    def take(self, turn: RuleTurn) -> RuleTurn:
+        """Record that the rules that `following` returned compute the next micro-batch.
+
+        Return them with the past with which new rules begin. Raises StateError or InputError as `take_up`
+        does; then nothing is recorded.
+        """
+        done, found = self._done, self._found
+        if turn.change is not None:
+            warm = take_up(self._checkpoint, done, found.pipeline, found.changes, self._say)
+            turn = replace(turn, change=replace(turn.change, warm=warm))
+        read_until_us = done.reached.read_until_us
         self._standing = Standing(self._standing.latest, self._standing.latest)
-        self._record(self._found, read_until_us)
+        self._record(found, read_until_us, turn.change)
         said = [
-            f"the rules have changed, from micro-batch {self._done.batch + 1:,} on:",
-            *self._found.lines(),
+            f"the rules have changed, from micro-batch {done.batch + 1:,} on:",
+            *found.lines(),
         ]
-        if turn.change is not None and read_until_us is not None:
+        begins = {name for name, verdict in found.changes.verdicts.items() if verdict in BEGINNING}
+        warm_rules = () if turn.change is None else turn.change.warm_rules
+        if begins.difference(warm_rules) and read_until_us is not None:
             said.append(f"new and changed rules see the events after {time_for_people(read_until_us)}")
         self._say("\n".join(said))
         self.turn = turn
+        return turn
 
     def refuse(self, error: CepError) -> RuleTurn:
         """Return the rules that ran before, which continue because those that were to follow cannot."""
@@ -363,12 +379,14 @@ class Reloading:
         self.turn = replace(self.turn, change=None)
         return self.turn
 
-    def _record(self, found: Candidate, begins_us: int | None) -> None:
+    def _record(self, found: Candidate, begins_us: int | None, change: ChangedRules | None = None) -> None:
         before = self._standing.latest
         approval = self._approval(before.rules, found.rules)
         cause = cause_of(found.rules.texts, approval)
         batch = self._done.batch + 1
         latest = before.following(found.rules, batch, begins_us, found.changes, cause)
+        if change is not None and change.warm is not None:
+            latest = replace(latest, warm=tuple(sorted(change.warm_rules)), from_us=change.from_us)
         write_generation(self._files, latest)
         self._standing = Standing(before, latest)
 

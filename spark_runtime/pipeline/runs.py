@@ -366,7 +366,7 @@ class StreamRun(PipelineRun):
         try:
             self._use(turn.pipeline)
             self._check_sinks()
-            self.reloading.take(turn)
+            turn = self.reloading.take(turn)
         except CepError as error:
             turn = self.reloading.refuse(error)
             self._use(before)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from cep.rule_set import RuleSet
 from spark_runtime.state.snapshots import changed_state
+from spark_runtime.state.warming import WarmRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +24,31 @@ class ChangedRules:
         See `snapshots.changed_state`.
     batch
         The micro-batch in which each key group is called and takes its state over.
+    warm
+        The new rules that begin with a past; None: all begin without.
     """
 
     before: RuleSet
     begins_us: int
     batch: int
+    warm: WarmRules | None = None
 
-    def state(self, data: bytes | None, now: RuleSet, n_groups: int) -> bytes:
+    @property
+    def from_us(self) -> int | None:
+        """The time from which on these rules know the past; None: they know all of it."""
+        return None if self.warm is None else self.warm.from_us
+
+    @property
+    def warm_rules(self) -> frozenset[str]:
+        """The new rules that begin with a past."""
+        return frozenset() if self.warm is None else self.warm.rules
+
+    def state(self, group: int, data: bytes | None, now: RuleSet, n_groups: int) -> bytes:
         """Return the state of a key group as that of the rules `now`; see `snapshots.changed_state`."""
-        return changed_state(data, self.before, now, n_groups, self.begins_us)
+        past = None if self.warm is None else self.warm.past(group)
+        return changed_state(data, self.before, now, n_groups, self.begins_us, past)
+
+    def matches(self, group: int) -> Iterator[pa.Table]:
+        """Yield the matches of the past that a key group reports."""
+        if self.warm is not None:
+            yield from self.warm.matches(group)

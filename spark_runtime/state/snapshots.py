@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cep.engine.chains.chain import units_of
 from cep.engine.corrections.corrector import Corrector, is_corrected, restored
@@ -14,6 +14,7 @@ from cep.engine.corrections.regrouping import divided_corrector, joined_correcto
 from cep.engine.matching.changed_rules import begun, changed, read_until_us
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
+from cep.engine.matching.warmed_rules import warmed
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
 from cep.errors import StateError
@@ -107,7 +108,29 @@ def snapshots_in(data: bytes | bytearray) -> list[bytes]:
 # ---------------------------------------------------------------- other rules
 
 
-def changed_state(data: bytes | None, before: RuleSet, now: RuleSet, n_groups: int, begins_us: int) -> bytes:
+class Past(NamedTuple):
+    """What new rules know of the past, in one key group.
+
+    Parameters
+    ----------
+    data
+        What `encode_state` wrote of some programs of the new rules, which have read the past.
+    rules
+        The rules that begin with it. Others in these programs do not.
+    """
+
+    data: bytes
+    rules: frozenset[str]
+
+
+def changed_state(
+    data: bytes | None,
+    before: RuleSet,
+    now: RuleSet,
+    n_groups: int,
+    begins_us: int,
+    past: Past | None = None,
+) -> bytes:
     """Return the state of a key group of the rules `before` as that of the rules `now`.
 
     Parameters
@@ -117,12 +140,14 @@ def changed_state(data: bytes | None, before: RuleSet, now: RuleSet, n_groups: i
     begins_us
         The greatest event time that was read, of any stream and key group. New and changed rules see the
         events after it. Earlier ones were not prepared for them, even if the watermark has not reached them.
+    past
+        The past of rules that begin with one; None: all begin without.
 
     Raises
     ------
     StateError
-        The state cannot continue with the rules `now`, or is of other rules than `before` (E0701), or as for
-        `decode_state`.
+        The state cannot continue with the rules `now`, or is of other rules than `before` (E0701), the past
+        does not end where the state does (E0718), or as for `decode_state`.
     """
     snapshots = [] if data is None else _snapshots_of(data, n_groups)
     has_corrections = any(map(is_corrected, snapshots)) or bool(before.corrections or now.corrections)
@@ -138,6 +163,8 @@ def changed_state(data: bytes | None, before: RuleSet, now: RuleSet, n_groups: i
         then = [sections.identity() for sections in of_program.values()]
         raise other_rules(then, [program.identity for program in before.programs])
     begins_us = max((begins_us, *map(read_until_us, of_program.values())))
+    of_past = [] if past is None else _snapshots_of(past.data, n_groups)
+    pasts = {header(snapshot).fingerprint: snapshot for snapshot in of_past}
     found = []
     for program, source in zip(now.programs, changes.taken_from, strict=True):
         if source is None or data is None:
@@ -146,6 +173,8 @@ def changed_state(data: bytes | None, before: RuleSet, now: RuleSet, n_groups: i
             then_program = before.programs[source]
             stored = of_program[then_program.fingerprint]
             found.append(changed(then_program, program, stored, changes.verdicts, begins_us))
+        if past is not None and program.fingerprint in pasts:
+            found[-1] = warmed(program, found[-1], pasts[program.fingerprint], past.rules)
     return _encoded(found, n_groups)
 
 

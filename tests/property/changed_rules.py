@@ -119,7 +119,7 @@ def both(case: Changed, sets: TwoSets) -> tuple[list[Row], list[Row]]:
 
 def _both(case: Changed, sets: TwoSets) -> tuple[list[Row], list[Row]]:
     change = case.at + 1
-    before, _ = _stepped(case.case, [Matcher(program) for program in sets.before.programs], 0, change)
+    before, _ = stepped(case.case, [Matcher(program) for program in sets.before.programs], 0, change)
     data = encode_state(before, 1)
     changes = changes_of(sets.before.programs, sets.now.programs)
     n_events = sum(step.n_events for step in case.case.steps[:change])
@@ -131,23 +131,23 @@ def _both(case: Changed, sets: TwoSets) -> tuple[list[Row], list[Row]]:
         TALLY["refused"] += 1
         return [], []
     begins_us = max(begins_us, *(matcher.watermark_us for matcher in before))
-    found = _finished(case, [of for of in decode_state(data, sets.now, 1) if isinstance(of, Matcher)], change)
+    found = finished(case, [of for of in decode_state(data, sets.now, 1) if isinstance(of, Matcher)], change)
     expected: list[Row] = []
     for program, source in zip(sets.now.programs, changes.taken_from, strict=True):
         kept = {rule.name for rule in program.rules if changes.verdicts[rule.name] in KEPT}
-        whole, _ = _stepped(case.case, [Matcher(program)], 0, change)
-        always = _finished(case, whole, change)
+        whole, _ = stepped(case.case, [Matcher(program)], 0, change)
+        always = finished(case, whole, change)
         begun = Matcher(program)
         if source is not None and program.windows:  # windows that others have contain the past
             for state in begun._rules:
                 state.begins_us = START_OF_TIME_US if state.rule.name in kept else begins_us
             _begin_windows(begun, kept, begins_us)
-            whole, _ = _stepped(case.case, [begun], 0, change)
-            anew = _finished(case, whole, change)
+            whole, _ = stepped(case.case, [begun], 0, change)
+            anew = finished(case, whole, change)
         else:
-            whole, tables = _stepped(case.case, [begun], 0, change, begins_us)
+            whole, tables = stepped(case.case, [begun], 0, change, begins_us)
             assert not any(table.num_rows for table in tables)
-            anew = _finished(case, whole, change, begins_us)
+            anew = finished(case, whole, change, begins_us)
         expected += [row for row in always if row[0] in kept] + [row for row in anew if row[0] not in kept]
     for name, verdict in changes.verdicts.items():
         TALLY[verdict] += 1
@@ -169,7 +169,7 @@ def _begin_windows(matcher: Matcher, kept: set[str], begins_us: int) -> None:
             ring.begins_us = begins_us
 
 
-def _stepped(
+def stepped(
     case: Case, matchers: list[Matcher], first: int, end: int, after_us: int = START_OF_TIME_US
 ) -> tuple[list[Matcher], list[pa.Table]]:
     """Do some steps with the events after `after_us`; return the matchers, and their matches."""
@@ -191,15 +191,20 @@ def _stepped(
     return matchers, found
 
 
-def _finished(
+def finished(
     case: Changed, matchers: list[Matcher], first: int, after_us: int = START_OF_TIME_US
 ) -> list[Row]:
-    """Do the remaining steps; return the matches, and the id of each.
+    """Do the remaining steps; return the matches, and the id of each."""
+    matchers, found = stepped(case.case, matchers, first, len(case.case.steps), after_us)
+    found += [matcher.finish() for matcher in matchers]
+    return ids_and_rows(case, found)
+
+
+def ids_and_rows(case: Changed, found: list[pa.Table]) -> list[Row]:
+    """Return the matches in some tables, and the id of each.
 
     The ids of events that nothing distinguishes depend on the other rules.
     """
-    matchers, found = _stepped(case.case, matchers, first, len(case.case.steps), after_us)
-    found += [matcher.finish() for matcher in matchers]
     rows = [row for table in found for row in rows_of(table, case.case.rules)]
     names = ("ts", *case.case.stream.tie_break)
     if len({tuple(event[name] for name in names) for event in case.case.events}) < len(case.case.events):

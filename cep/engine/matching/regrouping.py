@@ -176,8 +176,32 @@ def joined(program: Program, snapshots: Sequence[bytes | memoryview]) -> bytes:
     states = [OpenState.of(program, decode(data)) for data in snapshots]
     first = states[0].shared
     assert all(state.shared.watermark_us == first.watermark_us for state in states)
+    pool, n_kept = numbered_together(states)
+    shared = replace(
+        first,
+        position=max(n_kept, *(state.shared.position for state in states)),
+        counters=_sums([state.shared.counters for state in states]),
+        waiting=_all_waiting(program, [state.shared.waiting for state in states]),
+        keys=_all_rows([state.shared.keys for state in states]),
+        strings=pool.values if len(pool) else None,
+        kept=all_kept([state.shared.kept for state in states]),
+    )
+    rules = [_all_of_rule(of_rule) for of_rule in zip(*(state.rules for state in states), strict=True)]
+    counters = [
+        _sums([state.rules[number].section.counters for state in states])
+        for number in range(len(program.rules))
+    ]
+    whole_state = OpenState(program, shared, rules, _all_windows(states), _all_tables(program, states))
+    return encode(whole_state.stored(counters), program.fingerprint)
+
+
+def numbered_together(states: Sequence[OpenState]) -> tuple[StringPool, int]:
+    """Number the texts, nodes and kept events of several states as those of one, in place.
+
+    Return the texts, and how many events are kept.
+    """
     pool = StringPool()
-    n_kept, n_nodes = 0, [0] * len(program.rules)
+    n_kept, n_nodes = 0, [0] * len(states[0].rules)
     for state in states:
         if state.shared.strings is not None:
             codes = pool.encode(state.shared.strings)
@@ -194,22 +218,7 @@ def joined(program: Program, snapshots: Sequence[bytes | memoryview]) -> bytes:
                 link[link > 0] += n_nodes[number]
             n_nodes[number] += len(rule.nodes)
         n_kept += 0 if kept is None else len(kept.positions)
-    shared = replace(
-        first,
-        position=max(n_kept, *(state.shared.position for state in states)),
-        counters=_sums([state.shared.counters for state in states]),
-        waiting=_all_waiting(program, [state.shared.waiting for state in states]),
-        keys=_all_rows([state.shared.keys for state in states]),
-        strings=pool.values if len(pool) else None,
-        kept=_all_kept([state.shared.kept for state in states]),
-    )
-    rules = [_all_of_rule(of_rule) for of_rule in zip(*(state.rules for state in states), strict=True)]
-    counters = [
-        _sums([state.rules[number].section.counters for state in states])
-        for number in range(len(program.rules))
-    ]
-    whole_state = OpenState(program, shared, rules, _all_windows(states), _all_tables(program, states))
-    return encode(whole_state.stored(counters), program.fingerprint)
+    return pool, n_kept
 
 
 def _sums(counters: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -228,7 +237,7 @@ def _all_waiting(program: Program, tables: Sequence[pa.Table | None]) -> pa.Tabl
     return _all_rows([first, *own])
 
 
-def _all_kept(kept: Sequence[KeptEvents | None]) -> KeptEvents | None:
+def all_kept(kept: Sequence[KeptEvents | None]) -> KeptEvents | None:
     """Return the events that runs may report, numbered in their order."""
     columns = _all_rows([None if of is None else of.columns for of in kept])
     return None if columns is None else KeptEvents(np.arange(columns.num_rows), columns)

@@ -1,0 +1,190 @@
+"""Reads the past for new rules, and keeps it in the checkpoint until they begin (`prepared`)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from cep.counts import Counts
+from cep.engine.event_time.watermark import END_OF_TIME_US
+from cep.errors import StateError
+from cep.program.changes import BEGINNING, Changes, Verdict
+from cep.rule_set import RuleSet
+from spark_runtime.event_time.done import Done
+from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, read_checkpoint
+from spark_runtime.pipeline.course import Mark, read_course
+from spark_runtime.pipeline.made import Pipeline, Reload
+from spark_runtime.pipeline.past import Position, Tell, Throttle, first_matchers, needed_programs
+from spark_runtime.pipeline.prepared import (
+    FORMAT,
+    MANIFEST,
+    MATCHES,
+    PREPARED,
+    STATE,
+    PastMatches,
+    Prepared,
+    appearing,
+    new_matches,
+    no_past,
+    reading,
+    static,
+    write_apart,
+    write_matches,
+)
+from spark_runtime.pipeline.reloading import proposed
+from spark_runtime.storage.checkpoint_files import LocalFiles, is_remote
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What `cep backfill` is to do.
+
+    Parameters
+    ----------
+    rules
+        The rules that are to begin with the past.
+    from_us
+        They see the events at or after it; None: all that can be read.
+    matches
+        What becomes of their matches before they begin.
+    into
+        The folder of matches that are written apart.
+    rate
+        How many events are read in a second at most; None: as many as possible.
+    """
+
+    rules: tuple[str, ...]
+    from_us: int | None
+    matches: PastMatches = PastMatches.NONE
+    into: str = ""
+    rate: float | None = None
+
+
+@dataclass
+class PastResult:
+    """What was read of the past, and found."""
+
+    micro_batch: int
+    counts: Counts
+    matches: dict[str, int] = field(default_factory=dict)
+
+
+def prepare(
+    checkpoint: Checkpoint,
+    done: Done,
+    pipeline: Pipeline,
+    wanted: Wanted,
+    tell: Tell = lambda n_read, n_all, reached_us: None,
+) -> PastResult:
+    """Read the past for new rules up to the micro-batch `done`, and keep it in the checkpoint.
+
+    `pipeline` has the new rules.
+
+    Raises
+    ------
+    StateError
+        There is no past, or it cannot be read again (E0718); the folder of matches is not empty (E0716).
+    InputError
+        What was read then can no longer be read.
+    """
+    if done.ended or done.watermark_us is None or done.watermark_us >= END_OF_TIME_US:
+        raise no_past(
+            "the stream has read no event, or its input was declared complete",
+            "new rules see all of its events without a backfill",
+        )
+    rules = wanted.rules
+    needed = needed_programs(pipeline.rules, rules)
+    _require_known(needed, done)
+    _require_empty(wanted.into)
+    tables, until = static(pipeline, needed), Mark.of(done)
+    course = read_course(checkpoint.path)
+    position = Position.before(course, wanted.from_us, until, is_live=pipeline.is_live)
+    begin = first_matchers(needed, wanted.from_us, tables)
+    found = new_matches(pipeline.rules, rules, wanted.matches)
+    throttle = Throttle(wanted.rate)
+    with reading(checkpoint, pipeline, needed, tables, begin, position, throttle, tell) as past:
+        past.read(course, until, found.put)
+    prepared = Prepared(
+        uuid.uuid4().hex[:8],
+        rules,
+        tuple(program.fingerprint.hex() for program in needed.programs),
+        past.position.to_json(),
+        wanted.from_us,
+        wanted.matches,
+        wanted.into,
+    )
+    if wanted.matches is PastMatches.APART:
+        write_apart(wanted.into, "past", pipeline.rules, found)
+    with appearing(Path(checkpoint.path) / PREPARED) as place:
+        (place / STATE).write_bytes(past.snapshot())
+        if wanted.matches is PastMatches.ALERT:
+            write_matches(place / MATCHES, found)
+        (place / MANIFEST).write_text(json.dumps({"format": FORMAT, **asdict(prepared)}))
+    return PastResult(done.batch, past.counts, found.n)
+
+
+def _require_known(rules: RuleSet, done: Done) -> None:
+    """Raise StateError (E0718) if rules read a stream of which the checkpoint has read nothing."""
+    for name, stream in rules.inputs.items():
+        if name not in done.offsets and not stream.is_static:
+            raise no_past(
+                f"the pipeline has read nothing of stream `{name}`",
+                "let the rule begin without a past",
+            )
+
+
+def _require_empty(into: str) -> None:
+    if into and Path(into).exists() and any(Path(into).iterdir()):
+        raise StateError("E0716", f"`{into}` is not empty", "name a folder that is empty, or does not exist")
+
+
+def backfill_pipeline(
+    pipeline: Pipeline, wanted: Wanted, tell: Tell = lambda n_read, n_all, reached_us: None
+) -> PastResult:
+    """Read the past for new rules of a pipeline file, whose checkpoint may be in use.
+
+    Raises StateError as `prepare` does, or if its rules cannot follow those of the checkpoint (E0701).
+    """
+    if is_remote(pipeline.checkpoint):
+        raise no_past(
+            f"the checkpoint `{pipeline.checkpoint}` is not on a disk",
+            "let the rule begin without a past",
+        )
+    if pipeline.reload is Reload.NEVER:
+        raise no_past(
+            "the pipeline has `reload: never`", "let it take changed rules: `reload: after approval`"
+        )
+    files = LocalFiles(pipeline.checkpoint)
+    _, found = proposed(files, pipeline)
+    new = beginning(found.changes, wanted)
+    checkpoint, _ = read_checkpoint(files, pipeline.checkpoint)
+    done = last_done(checkpoint, is_live=pipeline.is_live)
+    return prepare(checkpoint, done, found.pipeline, replace(wanted, rules=tuple(new)), tell)
+
+
+def beginning(changes: Changes, wanted: Wanted) -> Mapping[str, Verdict]:
+    """Return the rules that can begin with a past, and their verdicts; if some are wanted, only these.
+
+    Raises StateError (E0718): a wanted rule is not new, or its matches were reported before it changed.
+    """
+    new = {name: verdict for name, verdict in changes.verdicts.items() if verdict in BEGINNING}
+    for name in wanted.rules:
+        if name not in new:
+            verdict = changes.verdicts.get(name)
+            raise no_past(
+                f"there is no rule `{name}`" if verdict is None else f"rule `{name}` is not new: {verdict}",
+                f"new rules are: {', '.join(new) or 'none'}",
+            )
+    new = {name: verdict for name, verdict in new.items() if not wanted.rules or name in wanted.rules}
+    for name, verdict in new.items():
+        if verdict is Verdict.CHANGED and wanted.matches is PastMatches.ALERT:
+            raise no_past(
+                f"rule `{name}` has changed, and may have reported matches of the past",
+                "use `--matches apart` or `none`, or give the rule another name",
+            )
+    if not new:
+        raise no_past("no rule is new", "add the rule to the files that `rules` in the pipeline file names")
+    return new

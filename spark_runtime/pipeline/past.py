@@ -1,0 +1,284 @@
+"""Reads the past of a stream again, without Spark, for rules that are to begin with it.
+
+    past = Past(rules, sources, tables, position)
+    past.read(course, until, put)      # up to exactly what the checkpoint has committed
+    data = past.snapshot()
+
+All keys are in one `Chain`; `state.warming` divides its state among the key groups. Where the course of the
+stream is known, events are late exactly if they were late then. Elsewhere the partition whose events are the
+earliest is read next, and the slowest one holds the watermark back.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cep.counts import Counts
+from cep.engine.chains.chain import Chain
+from cep.engine.event_time.watermark import START_OF_TIME_US, late_by_us, split_late
+from cep.engine.matching.changed_rules import begun
+from cep.engine.matching.matcher import Emit, Matcher
+from cep.engine.prepare.device_clocks import DeviceClocks
+from cep.formats.ahead import AheadGuard
+from cep.formats.chunks import Chunk
+from cep.formats.intake import count_chunk, partition_name
+from cep.rule_set import RuleSet
+from spark_runtime.event_time.reached import Reached, latest_time
+from spark_runtime.pipeline.course import Mark
+from spark_runtime.sources.protocol import Planner, Range, Source
+from spark_runtime.state.snapshots import Tables, decode_state, encode_state
+
+NOWHERE = -2
+"""The micro-batch of a position before all input. In a restored checkpoint, -1 is that of the savepoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the past was read.
+
+    Parameters
+    ----------
+    batch
+        The micro-batch after which the stream was as far; `NOWHERE` before all input.
+    offsets
+        By stream the offset of its source.
+    reached
+        The event time of each source partition, and the watermark.
+    """
+
+    batch: int = NOWHERE
+    offsets: Mapping[str, Any] = field(default_factory=dict)
+    reached: Reached = field(default_factory=Reached)
+
+    def to_json(self) -> list[Any]:
+        """Return a form for JSON."""
+        return [self.batch, dict(self.offsets), json.loads(self.reached.to_json())]
+
+    @classmethod
+    def of_json(cls, found: Sequence[Any]) -> Position:
+        """Return what `to_json` returned; raise ValueError, KeyError or TypeError for other values."""
+        batch, offsets, reached = found
+        return cls(int(batch), offsets, Reached.of_json(json.dumps(reached)))
+
+    @classmethod
+    def before(cls, course: Sequence[Mark], from_us: int | None, until: Mark, *, is_live: bool) -> Position:
+        """Return the last known position before which no event is at or after `from_us`, or still waits."""
+        found = cls(reached=Reached(is_live=is_live))
+        for mark in course:
+            is_first = mark.batch < 0 and not mark.offsets
+            is_before = (
+                from_us is not None
+                and mark.read_until_us is not None
+                and mark.read_until_us < from_us
+                and until.watermark_us is not None
+                and mark.read_until_us <= until.watermark_us
+            )
+            if is_first or is_before:
+                found = cls(mark.batch, mark.offsets, Reached(mark.watermark_us, is_live=is_live))
+        return found
+
+
+def first_matchers(rules: RuleSet, from_us: int | None, tables: Tables) -> bytes:
+    """Return the state of rules that see the events at or after a time; None: all events."""
+    matchers = [Matcher(program, tables) for program in rules.programs]
+    if from_us is not None:
+        matchers = [
+            Matcher.restore(program, begun(program, from_us - 1), tables) for program in rules.programs
+        ]
+    return encode_state(matchers, 1)
+
+
+class Throttle:
+    """Lets at most `rate` events pass in a second; None: any number."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._begun_s = time.monotonic()
+        self._n = 0
+
+    def passed(self, n_events: int) -> None:
+        """Wait until `n_events` more events may have passed."""
+        self._n += n_events
+        if self._rate is not None:
+            time.sleep(max(self._begun_s + self._n / self._rate - time.monotonic(), 0))
+
+
+Tell = Callable[[int, int, int | None], None]
+"""Is called with how many bytes of the past were read, all of them, and the event time that was reached."""
+
+
+class Past:
+    """Rules over the past of a stream.
+
+    Parameters
+    ----------
+    data
+        Their state (`encode_state`) in one key group.
+    tables
+        The static tables.
+    counts
+        What was read.
+    """
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        sources: Mapping[str, Source],
+        tables: Tables,
+        data: bytes,
+        position: Position,
+        throttle: Throttle | None = None,
+        tell: Tell = lambda n_read, n_all, reached_us: None,
+    ) -> None:
+        self.position = position
+        self.counts = Counts()
+        self._sources = sources
+        self._chain = Chain(rules, decode_state(data, rules, 1, tables), tables=tables)
+        self._planners: dict[str, Planner] = {name: of.planner() for name, of in sources.items()}
+        self._throttle = Throttle(None) if throttle is None else throttle
+        self._tell = tell
+        self._n_read = self._n_all = 0
+
+    def snapshot(self) -> bytes:
+        """Return the state in one key group."""
+        return encode_state(self._chain.matchers, 1)
+
+    def close(self) -> None:
+        """Close the connections; count what has changed since it was read."""
+        for planner in self._planners.values():
+            planner.close(self.counts)
+
+    def read(self, course: Sequence[Mark], until: Mark, put: Emit) -> None:
+        """Read the past up to a mark; `put` receives the matches, in the order in which they are known.
+
+        Raises InputError: what was read then can no longer be read.
+        """
+        is_known = bool(course) and self.position.batch >= course[0].batch
+        self._n_all = sum(size for _, size, _ in self._ranges(until.offsets))
+        for mark in [*(mark for mark in course if self.position.batch < mark.batch <= until.batch), until]:
+            if is_known:
+                self._read_as_then(mark)
+            else:
+                self._read_anew(mark, put)
+            is_known = True
+            watermark_us = latest_time(self.position.reached.watermark_us, mark.watermark_us)
+            reached = replace(self.position.reached, watermark_us=watermark_us)
+            self.position = Position(mark.batch, mark.offsets, reached)
+            self._advance(watermark_us, put)
+
+    # ------------------------------------------------------------ ranges
+
+    def _ranges(self, end: Mapping[str, Any]) -> list[tuple[str, int, Range]]:
+        """Return the ranges from the position to an offset, each with its stream and its size in bytes."""
+        return [
+            (name, size, part)
+            for name, planner in self._planners.items()
+            if name in end
+            for size, part in planner.ranges(self.position.offsets.get(name, planner.start()), end[name])
+        ]
+
+    def _read_as_then(self, mark: Mark) -> None:
+        """Read up to a mark; events are late by the watermark of then."""
+        guards: dict[tuple[str, str], AheadGuard] = {}
+        for name, size, part in self._ranges(mark.offsets):
+            self._read_range(name, size, part, guards, mark.late_us)
+        self._note(guards)
+
+    def _read_anew(self, mark: Mark, put: Emit) -> None:
+        """Read up to a mark before which nothing is known of the course."""
+        queues: dict[tuple[str, str], list[tuple[int, Range]]] = {}
+        for name, size, part in self._ranges(mark.offsets):
+            queues.setdefault((name, self._sources[name].partition(part)), []).append((size, part))
+        guards: dict[tuple[str, str], AheadGuard] = {}
+        latest: dict[tuple[str, str], int] = {}
+        while queues:
+            place = min(queues, key=lambda place: latest.get(place, START_OF_TIME_US))
+            size, part = queues[place].pop(0)
+            latest_us = self._read_range(place[0], size, part, guards, self.position.reached.watermark_us)
+            latest[place] = max(latest.get(place, START_OF_TIME_US), latest_us)
+            if not queues[place]:
+                del queues[place]
+            slowest_us = min((latest.get(of, START_OF_TIME_US) for of in queues), default=START_OF_TIME_US)
+            if slowest_us > START_OF_TIME_US:
+                watermark_us = slowest_us - self._chain.rules.lateness_us
+                reached = self.position.reached
+                reached = replace(reached, watermark_us=latest_time(reached.watermark_us, watermark_us))
+                self.position = replace(self.position, reached=reached)
+                self._advance(reached.watermark_us, put)
+        self._note(guards)
+
+    def _note(self, guards: Mapping[tuple[str, str], AheadGuard]) -> None:
+        """Note the event times of partitions."""
+        names = {place: partition_name(self._sources[place[0]].stream, place[1]) for place in guards}
+        latest = {
+            names[place]: (guard.latest_us, "")
+            for place, guard in guards.items()
+            if guard.latest_us is not None
+        }
+        clocks = {
+            names[place]: guard.clocks.to_text()
+            for place, guard in guards.items()
+            if isinstance(guard.clocks, DeviceClocks)
+        }
+        reached = self.position.reached.after(latest, None, clocks)
+        self.position = replace(self.position, reached=reached)
+
+    def _advance(self, watermark_us: int | None, put: Emit) -> None:
+        if watermark_us is not None:
+            self._chain.advance(watermark_us, put)
+
+    # ------------------------------------------------------------ events
+
+    def _read_range(
+        self,
+        name: str,
+        size: int,
+        part: Range,
+        guards: dict[tuple[str, str], AheadGuard],
+        late_us: int | None,
+    ) -> int:
+        """Read a range; return its latest event time."""
+        source = self._sources[name]
+        place = (name, source.partition(part))
+        if place not in guards:
+            guards[place] = self.position.reached.guard(source.stream, place[1])
+        latest_us = START_OF_TIME_US
+        for chunk in source.read(part, guards[place], self.counts):
+            latest_us = max(latest_us, self._push(source, chunk, late_us))
+        self._n_read += size
+        self._tell(self._n_read, self._n_all, self.position.reached.watermark_us)
+        return latest_us
+
+    def _push(self, source: Source, chunk: Chunk, late_us: int | None) -> int:
+        """Push the events of a chunk that were not late; return the latest event time."""
+        stream, events = source.stream, chunk.events
+        self.counts.add(count_chunk(chunk, stream))
+        self._throttle.passed(events.num_rows)
+        if not events.num_rows:
+            return START_OF_TIME_US
+        times_us = events.column(stream.event_time).to_numpy()
+        # What the rules have passed cannot be counted any more, even if it was not late then.
+        bound_us = latest_time(late_us, self._chain.watermark_us)
+        if bound_us is not None and bound_us > START_OF_TIME_US:
+            events, late = split_late(events, late_by_us(times_us, bound_us), stream, 0)
+            self.counts.late_of[stream.name] = self.counts.late_of.get(stream.name, 0) + late.num_rows
+        if events.num_rows:
+            self._chain.push_events(stream, events)
+        return int(times_us.max())
+
+
+def needed_programs(rules: RuleSet, names: Collection[str]) -> RuleSet:
+    """Return the programs with some rules, and those whose matches they read."""
+    wanted = {
+        number
+        for number, program in enumerate(rules.programs)
+        if any(rule.name in names for rule in program.rules)
+    }
+    for feed in reversed(rules.chains.feeds):
+        if feed.target in wanted:
+            wanted.add(feed.source)
+    return replace(rules, programs=tuple(rules.programs[number] for number in sorted(wanted)))

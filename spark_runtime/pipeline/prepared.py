@@ -1,0 +1,323 @@
+"""New rules begin with the past: prepared beside the stream, taken up with the change of rules.
+
+    <checkpoint>/backfill/prepared/    what `cep backfill` has read, up to a micro-batch
+    <checkpoint>/backfill/<number>/    the same up to the micro-batch that takes it over (`state.warming`)
+
+Both folders appear in one step, so a kill at any moment leaves none, or a whole one. When the rules change,
+the run reads what has come since `cep backfill`, up to exactly the offsets that the checkpoint has committed.
+Then it records the change (`generations`), and each key group takes over its part. So no event is seen twice,
+and none is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.errors import StateError
+from cep.program.changes import BEGINNING, Changes
+from cep.rule_set import BY_EVENT, RuleSet
+from cep.write_errors import writing
+from spark_runtime.event_time.done import Done
+from spark_runtime.operator.call import carried_rows
+from spark_runtime.pipeline.checkpoint import Checkpoint
+from spark_runtime.pipeline.course import Mark, read_course
+from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.past import Past, Position, needed_programs
+from spark_runtime.sinks.json_rows import json_rows
+from spark_runtime.sources.protocol import Source
+from spark_runtime.sources.registry import source_type
+from spark_runtime.sources.spec import BoundSource
+from spark_runtime.state.snapshots import Tables
+from spark_runtime.state.warming import WarmRules, write_warm
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
+from spark_runtime.tables.content import tables_of
+from spark_runtime.tables.static import StaticTables
+from spark_runtime.wire.output import Matches, carried_schema
+
+FOLDER = "backfill"
+PREPARED = f"{FOLDER}/prepared"
+
+FORMAT = 1
+MANIFEST, STATE, MATCHES, _OF = "prepared.json", "state", "matches", "prepared"
+
+
+class PastMatches(StrEnum):
+    """What becomes of matches of the past."""
+
+    ALERT = "alert"
+    APART = "apart"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `cep backfill` has read.
+
+    Parameters
+    ----------
+    id
+        Distinguishes it from others.
+    rules
+        The rules that begin with the past.
+    programs
+        The fingerprints of the programs whose state it has, in hexadecimal digits.
+    position
+        `Position.to_json`.
+    from_us
+        The rules see the events at or after it; None: all.
+    matches
+        What becomes of the matches of these rules before they begin.
+    into
+        The folder of matches that are written apart; else empty.
+    """
+
+    id: str
+    rules: tuple[str, ...]
+    programs: tuple[str, ...]
+    position: Sequence[Any]
+    from_us: int | None
+    matches: PastMatches
+    into: str = ""
+
+
+# ---------------------------------------------------------------- what is stored
+
+
+def read_prepared(checkpoint: str) -> Prepared | None:
+    """Return what is prepared in the checkpoint at a local path; None: nothing is.
+
+    Raises StateError: it is damaged or of another version (E0702).
+    """
+    place = Path(checkpoint) / PREPARED / MANIFEST
+    if is_remote(checkpoint) or not place.exists():
+        return None
+    try:
+        found = json.loads(place.read_text())
+        if found.pop("format") != FORMAT:
+            raise ValueError("another version")
+        found["rules"], found["programs"] = tuple(found["rules"]), tuple(found["programs"])
+        found["matches"] = PastMatches(found["matches"])
+        Position.of_json(found["position"])
+        return Prepared(**found)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(
+            "E0702",
+            f"`{place}`, which has the past of new rules, is damaged or of another version",
+            "run `cep backfill` again",
+        ) from error
+
+
+def discard(checkpoint: str) -> bool:
+    """Remove what is prepared; return whether anything was."""
+    place = Path(checkpoint) / PREPARED
+    was = place.exists()
+    shutil.rmtree(place, ignore_errors=True)
+    return was
+
+
+def forget(files: CheckpointFiles, batch: int) -> None:
+    """Remove what key groups have taken over up to a micro-batch, and what it was prepared from."""
+    of = files.read(f"{FOLDER}/{batch}/{_OF}")
+    prepared = json.loads(files.read(f"{PREPARED}/{MANIFEST}") or "{}")
+    if of is not None and prepared.get("id") == of:
+        files.remove(PREPARED)
+    for name in files.names(FOLDER):
+        number = name.removeprefix(".").removesuffix(".unfinished")
+        if number.isdigit() and int(number) <= batch:
+            files.remove(f"{FOLDER}/{name}")
+
+
+@contextmanager
+def appearing(place: Path) -> Iterator[Path]:
+    """Yield a folder whose contents appear at `place` in one step."""
+    unfinished = place.with_name(f".{place.name}.unfinished")
+    with writing(place):
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        shutil.rmtree(place, ignore_errors=True)
+        unfinished.rename(place)
+
+
+# ---------------------------------------------------------------- reading
+
+
+class FoundMatches:
+    """The matches of the past of some rules, in a temporary file if they are many.
+
+    `keeps`: whether more than their number is kept.
+    """
+
+    def __init__(self, rules: Sequence[str], schema: pa.Schema, ended_by: str, *, keeps: bool) -> None:
+        self.n: dict[str, int] = dict.fromkeys(rules, 0)
+        self.rows = Matches(schema)
+        self._names, self._ended_by, self._keeps = pa.array(rules, pa.string()), ended_by, keeps
+
+    def put(self, matches: pa.Table) -> None:
+        """Add those of `matches` that are of these rules."""
+        chosen = matches.filter(pc.is_in(matches.column("rule"), value_set=self._names))
+        if not chosen.num_rows:
+            return
+        for counted in pc.value_counts(chosen.column("rule").combine_chunks()).to_pylist():
+            self.n[counted["values"]] += counted["counts"]
+        if self._keeps:
+            self.rows.append(carried_rows(chosen, self.rows.schema, self._ended_by))
+
+
+def _sources(checkpoint: Checkpoint, pipeline: Pipeline, rules: RuleSet) -> dict[str, Source]:
+    """Return the sources that some rules read.
+
+    Raises StateError: the past of one cannot be read again (E0718).
+    """
+    found: dict[str, Source] = {}
+    for entry in pipeline.sources:
+        if entry.stream not in rules.inputs:
+            continue
+        kind = source_type(entry.name)
+        why = f"{kind.bound_by}" if isinstance(kind, BoundSource) else ""
+        source = pipeline.opened_source(entry, checkpoint.log_of(entry.stream), has_begun=True)
+        if why or not isinstance(source, Source):
+            raise no_past(
+                f"the past of stream `{entry.stream}` ({entry.name}) cannot be read again: "
+                f"{why or 'only Spark reads its source'}",
+                "let the rule begin without a past, or run it over an archive of the events with `cep match`",
+            )
+        found[entry.stream] = source
+    return found
+
+
+def static(pipeline: Pipeline, rules: RuleSet) -> Tables:
+    """Return the present rows of the static tables that rules join."""
+    tables = StaticTables(
+        {file.table.name: file for file in pipeline.tables if file.table.name in rules.tables}
+    )
+    tables.load()
+    return tables_of(rules.programs, tables.now, {})
+
+
+@contextmanager
+def reading(
+    checkpoint: Checkpoint, pipeline: Pipeline, rules: RuleSet, tables: Tables, data: bytes, *more: Any
+) -> Iterator[Past]:
+    """Yield rules over the past of a pipeline; `more`: see `Past`. Raises StateError as `_sources` does."""
+    past = Past(rules, _sources(checkpoint, pipeline, rules), tables, data, *more)
+    try:
+        yield past
+    finally:
+        past.close()
+
+
+def new_matches(rules: RuleSet, names: Sequence[str], matches: PastMatches) -> FoundMatches:
+    """Return room for the matches of some rules."""
+    ended_by = BY_EVENT if rules.tells_end else ""
+    keeps = matches is not PastMatches.NONE
+    return FoundMatches(names, carried_schema(rules.match_schema), ended_by, keeps=keeps)
+
+
+def write_matches(place: Path, found: FoundMatches) -> None:
+    """Write matches as an Arrow stream."""
+    with pa.OSFile(str(place), "wb") as file, pa.ipc.new_stream(file, found.rows.schema) as writer:
+        for table in found.rows:
+            writer.write_table(table)
+
+
+def write_apart(into: str, name: str, rules: RuleSet, found: FoundMatches) -> None:
+    """Write matches as JSON lines, in place of those of the same name."""
+    place = Path(into) / f"{name}.jsonl"
+    with writing(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = place.with_name(f".{place.name}.tmp")
+        with unfinished.open("w", encoding="utf-8") as file:
+            for table in found.rows:
+                file.writelines(f"{row}\n" for row in json_rows(_as_declared(table, rules)))
+        unfinished.replace(place)
+
+
+def _as_declared(rows: pa.Table, rules: RuleSet) -> pa.Table:
+    """Return carried matches in the types that rules give their columns."""
+    types = {item.name: item.type for item in rules.match_schema}
+    columns = {name: rows.column(name) for name in rows.column_names}
+    return pa.table(
+        {
+            name: column if pa.types.is_nested(column.type) else column.cast(types.get(name, column.type))
+            for name, column in columns.items()
+        }
+    )
+
+
+# ---------------------------------------------------------------- taking it up
+
+
+def take_up(
+    checkpoint: Checkpoint,
+    done: Done,
+    pipeline: Pipeline,
+    changes: Changes,
+    say: Callable[[str], None] = lambda text: None,
+) -> WarmRules | None:
+    """Return the past with which new rules begin after micro-batch `done`; None: they begin without.
+
+    What has come since `cep backfill` is read now. `pipeline` has the new rules.
+
+    Raises StateError: it was prepared for other rules (E0718), or is damaged (E0702). Raises InputError: what
+    was read then can no longer be read.
+    """
+    prepared = read_prepared(checkpoint.path)
+    if prepared is None:
+        return None
+    begin = [name for name in prepared.rules if changes.verdicts.get(name) in BEGINNING]
+    if not begin:
+        return None
+    needed = needed_programs(pipeline.rules, begin)
+    if tuple(begin) != prepared.rules or prepared.programs != tuple(
+        program.fingerprint.hex() for program in needed.programs
+    ):
+        raise no_past(
+            f"the past of `{prepared.rules[0]}` was read for other rules than those that are to run",
+            "run `cep backfill` again; or `cep backfill --discard`, and the rule begins without a past",
+        )
+    tables, folder = static(pipeline, needed), Path(checkpoint.path) / PREPARED
+    found = new_matches(pipeline.rules, begin, prepared.matches)
+    if prepared.matches is PastMatches.ALERT:
+        for batch in pa.ipc.open_stream((folder / MATCHES).read_bytes()):
+            found.rows.append(pa.Table.from_batches([batch]).cast(found.rows.schema))
+    data, position = (folder / STATE).read_bytes(), Position.of_json(prepared.position)
+    with reading(checkpoint, pipeline, needed, tables, data, position) as past:
+        past.read(read_course(checkpoint.path), Mark.of(done), found.put)
+    if prepared.matches is PastMatches.APART:
+        write_apart(prepared.into, "rest", pipeline.rules, found)
+    rows = list(found.rows) if prepared.matches is PastMatches.ALERT else []
+    target = Path(checkpoint.path) / FOLDER / str(done.batch + 1)
+    with appearing(target) as place:
+        place.rmdir()
+        write_warm(
+            place, past.snapshot(), needed, checkpoint.n_groups, pa.concat_tables(rows) if rows else None
+        )
+        (place / _OF).write_text(prepared.id)
+    n_rows = sum(table.num_rows for table in rows)
+    say(
+        f"{', '.join(f'`{name}`' for name in begin)} begin with the past: "
+        f"{past.counts.events:,} events since `cep backfill`"
+        + (f", {n_rows:,} matches of the past are reported" if n_rows else "")
+    )
+    return warm_of(checkpoint.path, done.batch + 1, begin, prepared.from_us)
+
+
+def warm_of(checkpoint: str, batch: int, rules: Sequence[str], from_us: int | None) -> WarmRules | None:
+    """Return the past that rules take over in a micro-batch; None: no rule does."""
+    return WarmRules(f"{checkpoint}/{FOLDER}/{batch}", frozenset(rules), from_us) if rules else None
+
+
+def no_past(fact: str, help_text: str) -> StateError:
+    """Return the error of a past with which rules cannot begin."""
+    return StateError("E0718", fact, help_text)

@@ -1,0 +1,95 @@
+"""What new rules know of the past when they begin, in the micro-batch that takes the state over.
+
+<folder>/<key group>            their state (`snapshots`)
+<folder>/<key group>.matches    matches of the past that the micro-batch reports, as an Arrow stream
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from cep.errors import StateError
+from cep.rule_set import RuleSet
+from spark_runtime.state.snapshots import Past, divided_state
+from spark_runtime.wire.key_groups import labels
+from spark_runtime.wire.packer import groups_of
+
+
+@dataclass(frozen=True, slots=True)
+class WarmRules:
+    """Rules that begin with a past.
+
+    Parameters
+    ----------
+    folder
+        A folder that the driver and all executors see.
+    rules
+        Their names.
+    from_us
+        They know the events at or after it; None: all.
+    """
+
+    folder: str
+    rules: frozenset[str]
+    from_us: int | None = None
+
+    def past(self, group: int) -> Past:
+        """Return the past in a key group. Raises StateError: it is missing (E0702)."""
+        return Past(self._read(str(group)), self.rules)
+
+    def matches(self, group: int) -> Iterator[pa.Table]:
+        """Yield the matches of the past that a key group reports. Raises StateError: they are cut off."""
+        if (Path(self.folder) / f"{group}.matches").exists():
+            try:
+                for batch in pa.ipc.open_stream(self._read(f"{group}.matches")):
+                    yield pa.Table.from_batches([batch])
+            except pa.ArrowInvalid as error:
+                raise self._damaged(f"{group}.matches", "is cut off") from error
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return (Path(self.folder) / name).read_bytes()
+        except OSError as error:
+            raise self._damaged(name, f"cannot be read: {error.strerror}") from error
+
+    def _damaged(self, name: str, fact: str) -> StateError:
+        return StateError(
+            "E0702",
+            f"`{self.folder}/{name}`, the past of new rules, {fact}",
+            "restore the checkpoint directory as a whole",
+        )
+
+
+def write_warm(folder: Path, data: bytes, rules: RuleSet, n_groups: int, matches: pa.Table | None) -> None:
+    """Write a past.
+
+    Parameters
+    ----------
+    data
+        The state of `rules` in one key group.
+    n_groups
+        The number of key groups among which it is divided.
+    matches
+        Matches that are reported, by any key group; None: there are none.
+    """
+    folder.mkdir(parents=True)
+    names = labels(n_groups, n_groups)
+    for label, part in zip(
+        names, divided_state(data, rules, groups_of(rules, n_groups), n_groups), strict=True
+    ):
+        (folder / str(label)).write_bytes(part.data)
+    if matches is None:
+        return
+    n_rows = -(-matches.num_rows // n_groups)
+    for number, label in enumerate(names):
+        part_of = matches.slice(number * n_rows, n_rows)
+        if part_of.num_rows:
+            with (
+                pa.OSFile(str(folder / f"{label}.matches"), "wb") as file,
+                pa.ipc.new_stream(file, part_of.schema) as writer,
+            ):
+                writer.write_table(part_of)
