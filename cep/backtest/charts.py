@@ -83,7 +83,7 @@ def _curve(
         for number, (value, words) in enumerate(points)
         if value is not None
     ]
-    yield svg.path("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y, _, _ in places), "curve")
+    yield svg.path("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y, _, _ in places), "line bar")
     free = 0.0
     for x, y, words, value in places:
         about = escape(f"{value}: {words}")

@@ -22,7 +22,7 @@ th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--rule); text-ali
 th:first-child, td:first-child { text-align: left; } th { font-weight: 600; }
 details { border-bottom: 1px solid var(--rule); padding: 6px 0; } summary { cursor: pointer; }
 pre { overflow-x: auto; font: 13px/1.45 ui-monospace, monospace; margin: 8px 0; }
-svg { display: block; margin: 8px 0; } .curve { stroke: var(--match); stroke-width: 2; fill: none; }
+svg { display: block; margin: 8px 0; }
 """.strip()
 
 

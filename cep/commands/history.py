@@ -31,7 +31,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path)),
-    input_option,
+    input_option(required=True),
     streams_option,
     only_option,
     set_option,
