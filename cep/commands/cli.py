@@ -10,7 +10,7 @@ import importlib
 
 import click
 
-from cep.commands.group import ErrorReportingGroup
+from cep.commands.group import MEANING_OF_EXIT, ErrorReportingGroup
 
 _MODULES = {
     name: f"cep.commands.{name}"
@@ -27,6 +27,7 @@ _MODULES = {
         "gaps",
         "init",
         "lsp",
+        "man",
         "match",
         "mcp",
         "package",
@@ -63,6 +64,7 @@ EXAMPLES = {
     "history": "cep history out/checkpoint",
     "init": "cep init alerts",
     "lsp": "cep lsp --stdio",
+    "man": "cep man",
     "match": "cep match rules --input events/transactions.jsonl",
     "mcp": "cep mcp --root rules",
     "package": "cep package pipeline.yaml -o job.zip",
@@ -104,8 +106,7 @@ class _Verbs(ErrorReportingGroup):
 @click.group(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 problems in your files, 2 wrong usage, 3 done, but not every file was read "
-    "as it is, 70 a fault of spark-cep, 130 interrupted.",
+    epilog=f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in MEANING_OF_EXIT.items())}.",
 )
 @click.version_option(package_name="spark-cep", prog_name="cep")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")

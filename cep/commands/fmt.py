@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from difflib import unified_diff
 from pathlib import Path
@@ -15,6 +16,8 @@ from cep.commands.options import quiet_option
 if TYPE_CHECKING:
     from cep.errors import Diagnostic, Source
 
+_STDIN = Path("-")
+
 
 @click.command()
 @click.argument("paths", metavar="RULES...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -26,12 +29,16 @@ if TYPE_CHECKING:
 def fmt(paths: Sequence[Path], is_check: bool, shows_changes: bool, quiet: bool) -> None:
     """Write rule files in the usual layout: files, or all in directories.
 
-    Comments and the meaning of the rules do not change.
+    Comments and the meaning of the rules do not change. With - the text is standard input, and goes to
+    standard output in the usual layout.
     """
     from cep.errors import RuleError
     from cep.language.layout import laid_out
     from cep.rule_files import rule_sources
 
+    if _STDIN in paths:
+        _lay_out_input(is_alone=len(paths) == 1, is_check=is_check, shows_changes=shows_changes)
+        return
     sources = rule_sources(paths)
     changed: list[tuple[Source, str]] = []
     problems: list[Diagnostic] = []
@@ -58,6 +65,34 @@ def fmt(paths: Sequence[Path], is_check: bool, shows_changes: bool, quiet: bool)
         shown = "changed" if writes else "would change"
         click.echo(f"{shown} {len(changed):,} of {len(sources):,} {noun}", err=True)
     if is_check and changed:
+        click.get_current_context().exit(EXIT_PROBLEMS)
+
+
+def _lay_out_input(*, is_alone: bool, is_check: bool, shows_changes: bool) -> None:
+    """Write standard input in the usual layout to standard output; see the options of the command.
+
+    Raises RuleError: it is too large, has a problem, or is not UTF-8 (E0613).
+    """
+    from cep.diagnostics.limits import MAX_BYTES
+    from cep.errors import Diagnostic, RuleError
+    from cep.language.layout import laid_out
+    from cep.settings.source_file import source_of
+
+    if not is_alone:
+        raise click.UsageError("- is standard input: give no other files with it")
+    name = "standard input"
+    try:
+        source = source_of(name, sys.stdin.buffer.read(MAX_BYTES + 1), MAX_BYTES)
+    except UnicodeDecodeError as error:
+        says = f"{name} is not UTF-8 text: byte {error.start + 1} begins no character"
+        raise RuleError([Diagnostic("E0613", says)]) from None
+    text = laid_out(source)
+    if shows_changes:
+        click.echo(_changes(source, text), nl=False)
+    elif not is_check:
+        click.echo(text, nl=False)
+    if is_check and text != source.text:
+        click.echo(f"would change {name}", err=True)
         click.get_current_context().exit(EXIT_PROBLEMS)
 
 

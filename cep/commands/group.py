@@ -18,6 +18,16 @@ EXIT_STATE_ENDS = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
+MEANING_OF_EXIT = {
+    0: "done",
+    EXIT_PROBLEMS: "problems in your files",
+    click.UsageError.exit_code: "wrong usage",
+    EXIT_PASSED_OVER: "done, but not every file was read as it is",
+    EXIT_INTERNAL: "a fault of spark-cep",
+    EXIT_INTERRUPTED: "interrupted",
+}
+"""Every exit code, in short; docs/reference/cli.md says more."""
+
 
 class ErrorReportingGroup(click.Group):
     """A group of commands that shows errors as text, never as a traceback."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import click
@@ -48,6 +50,41 @@ def test_every_command_has_a_section_and_an_example() -> None:
     for name in VERBS:
         assert f"\n## `cep {name}`\n" in PAGE
         assert re.search(rf"^(\$ )?cep {name}\b", PAGE, re.MULTILINE)
+
+
+def test_the_table_of_exit_codes_is_that_of_the_code() -> None:
+    table = PAGE.partition("## Exit codes")[2].partition("## Parameters")[0]
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
+    assert codes == list(cep.commands.group.MEANING_OF_EXIT)
+    assert f"Exit codes: {codes[0]} done, {codes[1]} " in (MAIN.epilog or "")
+
+
+def test_a_command_ends_with_a_named_exit_code_only() -> None:
+    folder = Path(cep.commands.group.__file__).parent
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".exit"):
+                assert not any(isinstance(arg, ast.Constant) for arg in node.args), f"{file}:{node.lineno}"
+
+
+def test_the_manual_page_has_every_command_and_every_option() -> None:
+    page = CliRunner().invoke(MAIN, ["man"], prog_name="cep").output
+    for name, command in VERBS.items():
+        assert re.search(rf"^\.SS cep {name}\b", page, re.MULTILINE), name
+        for parameter in command.params:
+            for option in parameter.opts if isinstance(parameter, click.Option) else ():
+                assert option.replace("-", "\\-") in page, option
+    assert all(f"\\fB{code}\\fR" in page for code in cep.commands.group.MEANING_OF_EXIT)
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="needs man")
+def test_man_reads_the_manual_page_without_a_warning(tmp_path: Path) -> None:
+    page = tmp_path / "cep.1"
+    page.write_text(CliRunner().invoke(MAIN, ["man"], prog_name="cep").output)
+    done = subprocess.run(
+        ["man", "--warnings", "-E", "UTF-8", "-l", str(page)], capture_output=True, text=True, check=True
+    )
+    assert (done.stderr, "cep why" in done.stdout) == ("", True)
 
 
 def test_every_option_that_the_page_names_is_there() -> None:

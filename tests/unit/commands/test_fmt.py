@@ -78,3 +78,28 @@ def test_line_ends_and_links_stay(folder: Path) -> None:
 def test_a_file_that_is_missing_is_reported(folder: Path) -> None:
     result = fmt(folder / "gone.cep")
     assert (result.exit_code, "E0611" in result.output) == (1, True)
+
+
+def piped(text: bytes, *options: str) -> Result:
+    return CliRunner().invoke(main, ["fmt", "-", *options], input=text)
+
+
+def test_standard_input_is_laid_out_on_standard_output() -> None:
+    for text in (OTHER, LAID_OUT):
+        result = piped(text.encode())
+        assert (result.exit_code, result.stdout, result.stderr) == (0, LAID_OUT, "")
+    checked = piped(OTHER.encode(), "--check")
+    assert (checked.exit_code, checked.stdout) == (1, "")
+    assert checked.stderr == "would change standard input\n"
+    assert piped(LAID_OUT.encode(), "--check").exit_code == 0
+    assert piped(OTHER.encode(), "--diff").stdout.startswith("--- standard input\n+++ standard input\n")
+
+
+def test_standard_input_that_is_wrong_is_not_printed() -> None:
+    wrong = piped(b"RULE r FROM s PARTITION BY k PATTERN a ->")
+    assert (wrong.exit_code, wrong.stdout) == (1, "")
+    assert "--> standard input:1:" in wrong.stderr
+    assert piped(b"\xff").stderr == (
+        "error[E0613]: standard input is not UTF-8 text: byte 1 begins no character\n"
+    )
+    assert fmt("-", "x.cep").stderr.endswith("Error: - is standard input: give no other files with it\n")
