@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cep.schema.stream import DeviceClock, Field, Stream
     from cep.settings.schema_file import load_streams
     from cep.testing import find_matches
+    from cep.why.given import find_reasons
 
 __all__ = [
     "BadFile",
@@ -36,6 +37,7 @@ __all__ = [
     "StateError",
     "Stream",
     "find_matches",
+    "find_reasons",
     "load_rules",
     "load_streams",
     "match_file",
@@ -51,6 +53,7 @@ _MODULES = {
     "Counts": "cep.counts",
     "RuleSet": "cep.rule_set",
     "find_matches": "cep.testing",
+    "find_reasons": "cep.why.given",
     "load_rules": "cep.rulebook",
     "load_streams": "cep.settings.schema_file",
 }

@@ -21,6 +21,7 @@ from cep.program.program import (
 )
 from cep.program.views import KIND, REVISION
 from cep.program.windows import Window
+from cep.schema.html_table import html_table
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 
@@ -116,6 +117,22 @@ class RuleSet:
         names = [rule.name for rule in self.rules]
         more = f", and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
         return f"RuleSet({', '.join(names[:_MAX_SHOWN])}{more}; over {', '.join(self.inputs)})"
+
+    def _repr_html_(self) -> str:
+        """Return the rules for a notebook."""
+        rows = [
+            (
+                rule.name,
+                rule.title,
+                rule.severity,
+                ", ".join(stream.name for stream in program.streams),
+                ", ".join(program.key),
+                ", ".join(name for name, _ in rule.measures),
+            )
+            for program in self.programs
+            for rule in program.rules
+        ]
+        return html_table("rules", ("rule", "title", "severity", "reads", "key", "measures"), rows)
 
     @cached_property
     def rules(self) -> tuple[RuleProgram, ...]:

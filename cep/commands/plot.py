@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cep.commands.match import require_order
 from cep.commands.options import only_option, set_option, streams_option
-
-if TYPE_CHECKING:
-    from cep.explain.timeline import Span
-    from cep.why.reasons import Step, Why
 
 _OF_SPAN = ("rule", "match_id", "match_start", "match_end")
 _MOST_ATTEMPTS = 20
@@ -102,8 +98,8 @@ def _of_events(
 ) -> tuple[str, str]:
     """Return the time line of one rule and key, from the answer of `cep why`."""
     from cep.commands.why import compiled_rule, replayed
-    from cep.explain.timeline import timeline
     from cep.why.answer import why
+    from cep.why.picture import picture, title_of
 
     require_order(rules, inputs)
     if len(only) > 1:
@@ -111,35 +107,7 @@ def _of_events(
     compiled = compiled_rule(rules, streams, only[0] if only else None, parameters)
     found = replayed(compiled, inputs, input_format)
     told = why(found, found.key_of(key), limit=_MOST_ATTEMPTS)
-    shown = ", ".join(f"{name} {value}" for name, value in told.key.items())
-    title = f"{told.rule}, {shown or 'all events'}"
-    return title, timeline(sorted(spans_of(told), key=lambda span: span.start_us), title)
-
-
-def spans_of(told: Why) -> Iterator[Span]:
-    """Yield what a time line shows of an answer of `cep why`."""
-    from cep.explain.timeline import Span
-
-    for match in told.matches:
-        kind = "timeout" if match.is_timeout else "match"
-        removed = match.removed_by
-        words = f"{kind} {match.match_id}" if removed is None else f"no {kind}: {removed.says}"
-        marks = tuple(_mark(step) for step in match.steps)
-        is_match = removed is None and not match.is_timeout
-        yield Span("matches and attempts", match.start_us, match.end_us, words, marks, is_match)
-    for attempt in told.attempts:
-        if attempt.steps:
-            marks = tuple(_mark(step) for step in attempt.steps)
-            start_us, end_us = marks[0].time_us, marks[-1].time_us
-            words = f"attempt: {attempt.ending.says}"
-            yield Span("matches and attempts", start_us, end_us, words, marks, False, attempt.until_us)
-
-
-def _mark(step: Step) -> Any:
-    from cep.explain.timeline import Mark
-
-    about = ", ".join(f"{name} {value}" for name, value in step.event.values.items())
-    return Mark(step.event.time_us, step.variable, about)
+    return title_of(told), picture(told)
 
 
 def _of_matches(paths: Sequence[Path], only: Sequence[str], key: Sequence[str]) -> tuple[str, str]:

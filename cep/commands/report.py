@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cep.commands.plot import spans_of
-
 if TYPE_CHECKING:
     import pyarrow as pa
 

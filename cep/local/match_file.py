@@ -32,6 +32,7 @@ from cep.formats.late_events import late_schema
 from cep.local.arrival import Arrived, arrive
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import load_rules
+from cep.schema.html_table import MOST_ROWS, html_table
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 
@@ -55,6 +56,14 @@ class Result:
         n_late = sum(table.num_rows for table in self.late.values())
         n_dead = self.dead_letters.num_rows
         return f"Result(matches: {self.matches.num_rows}, dead letters: {n_dead}, late: {n_late})"
+
+    def _repr_html_(self) -> str:
+        """Return the matches for a notebook, without columns that are NULL in all of them."""
+        found = self.matches
+        names = [name for name in found.column_names if found[name].null_count < found.num_rows]
+        rows = found.slice(0, MOST_ROWS).select(names).to_pylist()
+        listed = [[row[name] for name in names] for row in rows]
+        return html_table(repr(self), names, listed, found.num_rows)
 
 
 def match_file(

@@ -175,3 +175,9 @@ class Why:
     matches: tuple[Found, ...]
     attempts: tuple[Attempt, ...]
     n_attempts: int
+
+    def _repr_html_(self) -> str:
+        """Return the answer for a notebook: a time line and a table."""
+        from cep.why.picture import html
+
+        return html(self)

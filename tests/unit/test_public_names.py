@@ -33,8 +33,8 @@ def test_the_public_names_are_these() -> None:
             "Result",
             "RuleError",
         ),
-        *("RuleSet", "SetupError", "StateError", "Stream", "find_matches", "load_rules", "load_streams"),
-        "match_file",
+        *("RuleSet", "SetupError", "StateError", "Stream", "find_matches", "find_reasons", "load_rules"),
+        *("load_streams", "match_file"),
     ]
     assert spark_runtime.__all__ == [
         *("TimeListener", "detect", "detect_all", "messages", "run_pipeline", "session", "split")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cep import find_matches
 from cep.compiler.compile import check_sources
 from cep.diagnostics.diagnostic import render
 from cep.errors import Source
@@ -52,6 +53,58 @@ def test_the_page_has_an_example_of_each_language_that_is_translated() -> None:
 def test_a_message_links_to_a_section_of_the_page(file: Path) -> None:
     for anchor in re.findall(r"coming_from\.md#(\w+)", file.read_text()):
         assert anchor in {heading.lower() for heading in re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)}
+
+
+def _payments(*given: tuple[str, float]) -> list[dict[str, object]]:
+    return [
+        {"card": "c1", "ts": f"2024-05-01T{time}Z", "amount": amount, "approved": True}
+        for time, amount in given
+    ]
+
+
+def _events(*given: tuple[str, str, str, int]) -> list[dict[str, object]]:
+    return [
+        {
+            "ts": f"2024-05-01T{time}Z",
+            "host_id": "h1",
+            "user_name": "ann",
+            "event_category": category,
+            "process_name": process,
+            "destination_port": port,
+        }
+        for time, category, process, port in given
+    ]
+
+
+_MANY = tuple((f"10:00:{second:02}", 10.0) for second in range(0, 60, 10))
+_LOGINS = tuple((f"10:00:{second:02}", "authentication", "sshd", 22) for second in range(0, 50, 5))
+
+
+@pytest.mark.parametrize(
+    ("number", "rows", "expected"),
+    [
+        (
+            0,
+            _payments(("10:00:00", 150), ("10:01:00", 140), ("10:02:00", 90), ("10:03:00", 200)),
+            [{"first_amount": 150.0, "lowest": 90.0}],
+        ),
+        (1, _payments(*_MANY), [{"payments": 6}]),
+        (2, _payments(("10:00:00", 1), ("10:01:00", 2), ("10:02:00", 600)), [{}, {}]),
+        (3, _payments(("10:00:00", 1), ("10:01:00", 2), ("10:02:00", 3), ("10:03:00", 600)), [{}]),
+        (4, _events(("10:00:00", "process", "cmd.exe", 0), ("10:01:00", "network", "", 443)), [{}]),
+        (5, _payments(*_MANY), [{"n": 6, "total": 60.0}]),
+        (6, _events(*_LOGINS), [{"host": "h1"}]),
+    ],
+)
+def test_a_rule_of_the_page_finds_what_its_original_looks_for(
+    number: int, rows: list[dict[str, object]], expected: list[dict[str, object]]
+) -> None:
+    streams, _ = parse_streams(Source("streams", blocks(PAGE, "yaml")[0]))
+    found = find_matches(blocks(PAGE, "cep")[number], streams, rows)
+    measured = [{name: match[name] for name in (*expected[0],)} for match in found]
+    assert measured[: len(expected)] == expected
+    assert len(found) >= len(expected)
+    assert find_matches(blocks(PAGE, "cep")[number], streams, rows[:1]) == []
 
 
 def test_no_rule_file_is_taken_for_another_language() -> None:
