@@ -6,7 +6,7 @@ server was started with `--allow-write`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -192,6 +192,8 @@ def why(  # noqa: PLR0913 - an argument of the tool is an argument
 
 def _check_inputs(access: Access, inputs: Sequence[str]) -> None:
     for text in inputs:
+        if text.endswith(SUFFIXES):
+            raise RefusedError(f"`{text}` is a rule file, and `inputs` are files of events")
         name, sign, path = text.partition("=")
         is_named = bool(sign) and name.isidentifier()
         access.read([path if is_named else text])
@@ -220,6 +222,47 @@ def profile(
     if write:
         write_profile(beside, found)
     return asdict(found)
+
+
+def backtest(
+    access: Access,
+    rules: Sequence[str],
+    inputs: Sequence[str],
+    streams: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    from_time: str | None = None,
+    to_time: str | None = None,
+    truth: str | None = None,
+) -> dict[str, Any]:
+    """Return the alerts of rules over history, by rule and day; with a truth file precision and recall."""
+    from cep.backtest.figures import figures_of, range_data
+    from cep.commands.history import Given, Runner
+
+    paths, streams_file = access.rules(rules, streams)
+    _check_inputs(access, inputs)
+    given = Given(
+        rules=paths,
+        inputs=inputs,
+        streams=streams_file,
+        only=(),
+        parameters=parameters or {},
+        from_time=from_time,
+        to_time=to_time,
+        margin=None,
+        sample=None,
+        truth=None if truth is None else access.read([truth])[0],
+        same=(),
+        input_format=None,
+        spark=False,
+        output_format="json",
+        quiet=True,
+        progress=False,
+    )
+    rule_set = compile_rulebook(given.book(), (), given.parameters).rule_set
+    scope = given.scope(rule_set)
+    found = Runner(given, [rule_set], scope, keeps=False).run(rule_set)
+    figures = figures_of(found, given.truth_of(rule_set, scope))
+    return {**range_data(found), "rules": [one.as_data() for one in figures]}
 
 
 def write_file(access: Access, path: str, text: str) -> dict[str, Any]:

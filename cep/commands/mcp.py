@@ -115,6 +115,25 @@ def _add_reading(made: MCPServer[Any], access: Access) -> None:
             lambda: tools.why(access, rules, inputs, key or [], rule, streams, at, summary, limit)
         )
 
+    @made.tool(annotations=reads)
+    def backtest(
+        rules: list[str],
+        inputs: list[str],
+        streams: str | None = None,
+        parameters: dict[str, str] | None = None,
+        from_time: str | None = None,
+        to_time: str | None = None,
+        truth: str | None = None,
+    ) -> dict[str, Any]:
+        """Count the alerts of rules over files of events, by rule and day.
+
+        `parameters` replace values of PARAM. `truth` is a file of what there is to find: then the answer also
+        has precision and recall.
+        """
+        return _answered(
+            lambda: tools.backtest(access, rules, inputs, streams, parameters, from_time, to_time, truth)
+        )
+
     if not access.may_write:
 
         @made.tool(annotations=reads)

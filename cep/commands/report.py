@@ -139,6 +139,7 @@ def _alert(row: Mapping[str, Any], kinds: Mapping[str, Expression], replay: Repl
     from cep.expression import Type
     from cep.output.terminal import cell, intervals
     from cep.why.answer import why
+    from cep.why.picture import spans_of
     from cep.why.shown import as_text
 
     names = list(row)

@@ -75,7 +75,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Agent, Pat
 
 def test_an_agent_sees_tools_that_only_read(agent: tuple[Agent, Path]) -> None:
     tools = agent[0].request("tools/list")["tools"]
-    assert [tool["name"] for tool in tools] == ["check", "explain", "test", "why", "profile"]
+    assert [tool["name"] for tool in tools] == ["check", "explain", "test", "why", "backtest", "profile"]
     assert all(tool["annotations"]["readOnlyHint"] for tool in tools)
     assert all(tool["description"] for tool in tools)
     assert "write" not in tools[-1]["inputSchema"]["properties"]
@@ -98,6 +98,13 @@ def test_an_agent_checks_explains_tests_and_asks_why(agent: tuple[Agent, Path]) 
     assert "amount > 100 * AVG(probe.amount)" in json.dumps(told["attempts"])
     counts = client.call("why", rules=rules, inputs=[str(folder / "events.csv")], summary=True)
     assert "steps" in counts
+    history = folder / "history.csv"
+    history.write_text((folder / "events.csv").read_text().replace(",90,", ",900,"))
+    for small, n_alerts in (("5", 1), ("2", 0)):
+        count = client.call("backtest", rules=rules, inputs=[str(history)], parameters={"small": small})
+        assert [(one["rule"], one["alerts"]) for one in count["rules"]] == [("drain", n_alerts)]
+    refused = client.call("backtest", rules=rules, inputs=[str(history)], truth="/etc/passwd")
+    assert "is not below a root" in refused
     measured = client.call("profile", stream="payments", file=str(folder / "events.csv"))
     assert measured["columns"]["kind"]["counts"] == {"buy": 3}
     assert not list(folder.glob("*.profile.json"))
