@@ -15,7 +15,7 @@ body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sa
        max-width: 1000px; margin: 0 auto; padding: 24px 16px 64px; }
 h1 { font-size: 1.6rem; margin: 0 0 4px; } h2 { font-size: 1.15rem; margin: 40px 0 8px; }
 p.about, .soft { color: var(--soft); margin: 0; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; } .wide svg { min-width: 640px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--rule); text-align: right;
          white-space: nowrap; }
@@ -96,7 +96,7 @@ def _part(part: Part) -> str:
             body = f"<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>"
             return f'<div class="wide"><table>\n{body}\n</table></div>'
         case Picture():
-            return part.svg
+            return f'<div class="wide">{part.svg}</div>'
         case Words():
             return f"<pre>{escape(part.text)}</pre>"
         case Opening():

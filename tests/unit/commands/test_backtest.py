@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -352,6 +353,35 @@ def test_the_report_is_a_page_that_needs_nothing_else(folder: Path) -> None:
     assert "costs most" in words  # the funnel
     assert "as cashout" in words  # why
     assert {"2024-05-01: 1", "2024-05-02: 1", "10: 0.8", "10: 100%"} <= set(page.words)
+
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+MEASURE = (
+    "<script>document.title = [document.documentElement.scrollWidth <= innerWidth, "
+    "getComputedStyle(document.body).backgroundColor].join(' ')</script></body>"
+)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no browser")
+@pytest.mark.parametrize(("scheme", "color"), [(0, "rgb(20, 23, 29)"), (1, "rgb(255, 255, 255)")])
+@pytest.mark.parametrize("width", [500, 1100])
+def test_a_browser_shows_the_report_in_its_width_and_in_dark_and_light(
+    folder: Path, scheme: int, color: str, width: int
+) -> None:
+    result = cep("backtest", "drain.cep", *INPUT, "--sweep", "small=2..10..4", "--report", "r.html")
+    assert result.exit_code == 0, result.output
+    page = Path("r.html").read_text().replace("<details>", "<details open>")
+    Path("measured.html").write_text(page.replace("</body>", MEASURE))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/browser"]
+    options += [f"--window-size={width},900", f"--blink-settings=preferredColorScheme={scheme}"]
+    shown = subprocess.run(
+        [str(BROWSER), *options, "--dump-dom", f"file://{folder}/measured.html"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert f"<title>true {color}</title>" in shown.stdout
 
 
 def test_a_window_rule_has_a_report_without_a_funnel(folder: Path) -> None:

@@ -51,6 +51,15 @@ def test_a_command_prints_what_the_page_shows(
     assert cep_prints(command) == output
 
 
+def test_the_curve_of_the_page_is_that_of_its_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (command,) = (command for command, _ in SHOWN if "--report" in command)
+    cep_prints(command)
+    drawn = re.findall(r"<svg.*?</svg>\n", (folder / "report.html").read_text(), re.DOTALL)
+    (curve,) = (svg for svg in drawn if "card_testing, by small" in svg)
+    assert curve == (DOCS / "images/card_testing_small.svg").read_text(), "copy it to docs/images"
+
+
 def test_every_command_is_run() -> None:
     assert len(SHOWN) == PAGE.count("$ cep ") == 8
 
