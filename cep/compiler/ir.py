@@ -305,6 +305,7 @@ class Report:
 
     timeouts: bool = False
     suppress_us: int = 0  # how long after a match no match of the same key is reported; 0: all are
+    n_per_day: int = 0  # how many matches of a key and a day are reported at most; 0: all are
     max_runs: int = DEFAULT_MAX_RUNS
     overflow: Overflow = Overflow.DROP_OLDEST
     all_rows: bool = False  # a row for each event of a match; otherwise one row for the match

@@ -111,6 +111,7 @@ PATTERNS: dict[str, str] = {
     "E0332": "SUPPRESS FOR no time",
     "E0333": "MAX RUNS 0",
     "E0334": "ON TIMEOUT with MATCH PREFERRED",
+    "E0335": "SUPPRESS AFTER 0",
     "E0340": "a subset whose name is taken",
     "E0341": "a member that a subset cannot have",
 }

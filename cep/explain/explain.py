@@ -133,6 +133,8 @@ def _reported(report: ir.Report) -> Iterator[str]:
         yield "also what a run took that a limit ended"
     if report.suppress_us:
         yield f"no other match of a key for {show_duration(report.suppress_us)} after one; they are counted"
+    if report.n_per_day:
+        yield f"at most {report.n_per_day:,} matches of a key that end in one day (UTC); others are counted"
 
 
 def _bound(compiled: CompiledRule) -> str:

@@ -32,6 +32,8 @@ def window_rule_lines(compiled: CompiledRule, kept: Callable[[Windowed], str]) -
     yield f"  having     {having}"
     if rule.report.suppress_us:
         yield f"  reports    no other row of a key for {show_duration(rule.report.suppress_us)} after one"
+    if rule.report.n_per_day:
+        yield f"  reports    at most {rule.report.n_per_day:,} rows of a key that end in one day (UTC)"
     reasons = list(reasons_for_every_event(rule))
     if reasons:
         yield "  events     all are needed, none is dropped before events are brought together by key:"

@@ -556,10 +556,14 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """``SUPPRESS FOR duration``."""
+    """``SUPPRESS FOR duration``, or ``SUPPRESS AFTER n PER DAY``; `n_per_day` is None without it.
+
+    `span` is the place of the duration or of the number.
+    """
 
     length_us: int
     span: Span = field(compare=False)
+    n_per_day: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

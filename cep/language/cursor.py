@@ -560,7 +560,7 @@ def goes_on(word: Token, after: Token) -> bool:
         case "AFTER":
             return after.word == "MATCH"
         case "SUPPRESS":
-            return after.word == "FOR"
+            return after.word in ("FOR", "AFTER")
         case "TITLE":
             return after.kind is Lexeme.TEXT
         case "SEVERITY" | "LET":

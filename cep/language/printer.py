@@ -104,7 +104,9 @@ def _report(report: ast.Report) -> Iterator[str]:
     if report.timeout is not None:
         yield "ON TIMEOUT"
     if report.suppression is not None:
-        yield f"SUPPRESS FOR {print_duration(report.suppression.length_us)}"
+        n_per_day = report.suppression.n_per_day
+        length = f"FOR {print_duration(report.suppression.length_us)}"
+        yield f"SUPPRESS {length if n_per_day is None else f'AFTER {n_per_day} PER DAY'}"
     if report.limit is not None:
         overflow = f" ON OVERFLOW {report.limit.overflow}" if report.limit.overflow is not None else ""
         yield f"MAX RUNS {report.limit.n_runs} PER KEY{overflow}"

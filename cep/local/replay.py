@@ -45,7 +45,9 @@ class Replay:
     watched
         The rule, lowered to be watched.
     suppress_us
-        How long it suppresses matches after one, in microseconds.
+        How long it suppresses matches after one, in microseconds; 0: it does not.
+    n_per_day
+        How many matches of a key and a day it reports at most; 0: all.
     tree
         Its syntax tree; None: it has no text.
     program
@@ -68,6 +70,7 @@ class Replay:
 
     watched: WatchedRule
     suppress_us: int
+    n_per_day: int
     tree: ast.Rule | None
     program: Program
     typed: tuple[pa.Table, ...]
@@ -248,6 +251,7 @@ def replay(
     return Replay(
         watched=watched,
         suppress_us=rule.report.suppress_us,
+        n_per_day=rule.report.n_per_day,
         tree=tree,
         program=next(one for one in rules.programs if name in [of.name for of in one.rules]),
         typed=typed,

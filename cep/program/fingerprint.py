@@ -64,7 +64,7 @@ _PART_OF = {
     **dict.fromkeys(
         (
             *("span_us", "span_events", "close_us", "has_closing", "is_timed"),
-            *("max_runs", "overflow", "timeouts", "suppress_us"),
+            *("max_runs", "overflow", "timeouts", "suppress_us", "n_per_day"),
         ),
         "limits",
     ),
@@ -72,6 +72,9 @@ _PART_OF = {
     **dict.fromkeys(("all_rows", "subsets"), "measures"),
 }
 """Field of `RuleProgram` or `RuleTables` -> part of the rule; any other field belongs to the pattern."""
+
+_ONLY_IF_SET = frozenset(("n_per_day",))
+"""Fields that earlier versions did not have: without them, rules keep their fingerprints."""
 
 _TOLD_BY_MEANING = frozenset(
     (
@@ -282,8 +285,9 @@ class _RuleIdentifier:
         """Yield the fields of the rule and of its tables whose values have a meaning by themselves."""
         left_out = _ONLY_SAID | _FOLLOWS | _TOLD_BY_MEANING
         for field in dataclasses.fields(self.rule):
-            if field.name not in left_out:
-                yield field.name, getattr(self.rule, field.name)
+            value = getattr(self.rule, field.name)
+            if field.name not in left_out and (value or field.name not in _ONLY_IF_SET):
+                yield field.name, value
         for name, table in self.rule.tables._asdict().items():
             if name not in left_out:
                 yield name, [str(table.dtype), np.ascontiguousarray(table).tobytes()]

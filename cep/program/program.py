@@ -119,8 +119,14 @@ class RuleProgram:
     node_register: int = -1  # holds the last of the events a run took (`kernels.event_nodes`); -1: none
     all_rows: bool = False  # a row for each event of a match
     suppress_us: int = 0  # after a match, those of the same key that end within this time are not reported
+    n_per_day: int = 0  # matches of a key that end in one day, beyond which they are not reported; 0: none
     windowed: WindowRule | None = None  # of a window rule; its tables are those of a pattern of one event
     is_view: bool = False  # each row replaces that of its key; its tables are those of a pattern of one event
+
+    @property
+    def suppresses(self) -> bool:
+        """Whether earlier matches of a key may keep one from being reported."""
+        return bool(self.suppress_us or self.n_per_day)
 
 
 @dataclass(frozen=True)

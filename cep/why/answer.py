@@ -155,6 +155,10 @@ class Answer:
     def _suppressed(self, match_id: str, end_us: int, before: Found | None) -> Ending:
         length_us = self.replay.suppress_us
         assert before is not None, f"match {match_id} is not reported"
+        if self.replay.n_per_day:
+            says = f"match {before.match_id} was the last of its day: "
+            says += f"SUPPRESS AFTER {self.replay.n_per_day} PER DAY"
+            return Ending(Reason.SUPPRESSED, says, match_id=before.match_id)
         by_us = before.end_us + length_us - end_us
         says = f"too soon by {duration_text(by_us)} after match {before.match_id}: "
         says += f"SUPPRESS FOR {show_duration(length_us)}"

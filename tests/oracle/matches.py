@@ -21,6 +21,7 @@ from tests.oracle.derivations import (
 )
 from tests.oracle.expressions import Event, evaluate
 from tests.oracle.partitions import TIME, columns_of, partition, times_of
+from tests.oracle.suppression import not_suppressed
 from tests.oracle.tables import Tables, column_of_table, is_there, joined_at, joined_of
 from tests.oracle.window_rules import Silence, rows_of_key
 from tests.oracle.windows import column_of, value_at, windows_of
@@ -158,21 +159,12 @@ def _matches_of_key(rule: ir.Rule, key: tuple[Any, ...], events: Sequence[Event]
         instants = {(time, 0, position) for position, time in enumerate(times)}
         instants |= {state.until for state in states if state.until is not None}
         chosen = _pending(rule.skip, candidates, states, sorted(instants), resumes)
-    derivations_reported = _unsuppressed(rule.report.suppress_us, [c.derivation for c in chosen])
-    found = [_match(rule, key, times, events, derivation) for derivation in derivations_reported]
+    numbers = not_suppressed(rule.report, [c.derivation.end_us for c in chosen])
+    found = [_match(rule, key, times, events, chosen[number].derivation) for number in numbers]
     if rule.report.timeouts:
         late = _timeouts(candidates, states, resumes)
         found += [replace(_match(rule, key, times, events, each), is_timeout=True) for each in late]
     return found
-
-
-def _unsuppressed(length_us: int, found: Sequence[Derivation]) -> list[Derivation]:
-    """Return the matches that are not suppressed ("Suppression"). `found` has them in the order found."""
-    reported: list[Derivation] = []
-    for derivation in found:
-        if not reported or not length_us or derivation.end_us >= reported[-1].end_us + length_us:
-            reported.append(derivation)
-    return reported
 
 
 def _timeouts(

@@ -10,6 +10,7 @@ from cep.compiler import ir
 from cep.expression import Expression, Frame, Window, Windowed, walk
 from tests.oracle.expressions import Event, evaluate
 from tests.oracle.partitions import STREAM, TIME
+from tests.oracle.suppression import not_suppressed
 from tests.oracle.windows import column_of, start_of, value_over
 
 Row = tuple[int, int, dict[str, Any]]
@@ -55,11 +56,9 @@ def rows_of_key(rule: ir.Rule, events: Sequence[Event], silence: Silence | None 
         values = _values(rule, inside)
         if not _is_true(windowing.having, values):
             continue
-        if rows and end_us < rows[-1][1] + rule.report.suppress_us:
-            continue
         measures = {measure.name: evaluate(measure.expression, values, {}) for measure in rule.measures}
         rows.append((start_us, end_us, measures))
-    return rows
+    return [rows[number] for number in not_suppressed(rule.report, [end_us for _, end_us, _ in rows])]
 
 
 def _is_true(condition: Expression | None, event: Event) -> bool:

@@ -82,7 +82,7 @@ def lively(draw: st.DrawFn) -> Correction:
     window = draw(st.sampled_from(["WITHIN 4 SECONDS"] * 3 + ["WITHIN 9 SECONDS", "WITHIN 5 EVENTS", ""]))
     rows = draw(st.sampled_from(["ONE ROW PER MATCH"] * 3 + ["ALL ROWS PER MATCH"]))
     timeouts = draw(st.sampled_from(["", "", "ON TIMEOUT"]))
-    suppress = draw(st.sampled_from(["", "", "SUPPRESS FOR 3 SECONDS"]))
+    suppress = draw(st.sampled_from(["", "", "SUPPRESS FOR 3 SECONDS", "SUPPRESS AFTER 2 PER DAY"]))
     runs = draw(st.sampled_from(["", "", "MAX RUNS 2 PER KEY", "MAX RUNS 2 PER KEY ON OVERFLOW DROP NEWEST"]))
     pattern = draw(st.sampled_from(PATTERNS))
     defined = [f"{name} AS i = {i}" for i, name in enumerate("abcd") if re.search(rf"\b{name}\b", pattern)]

@@ -62,9 +62,15 @@ def rule_text(rule: ir.Rule) -> str:
         lines.append("ALL ROWS PER MATCH")
     if rule.report.timeouts:
         lines.append("ON TIMEOUT")
-    if rule.report.suppress_us:
-        lines.append(f"SUPPRESS FOR {rule.report.suppress_us} MICROSECONDS")
+    lines += _suppression(rule.report)
     return "\n".join(lines)
+
+
+def _suppression(report: ir.Report) -> Iterator[str]:
+    if report.suppress_us:
+        yield f"SUPPRESS FOR {report.suppress_us} MICROSECONDS"
+    if report.n_per_day:
+        yield f"SUPPRESS AFTER {report.n_per_day} PER DAY"
 
 
 def _window_clauses(windowing: ir.Windowing, measures: list[str], report: ir.Report) -> Iterator[str]:
@@ -88,8 +94,7 @@ def _window_clauses(windowing: ir.Windowing, measures: list[str], report: ir.Rep
         yield f"HAVING {_expression(windowing.having)}"
     if measures:
         yield "MEASURES " + ",\n  ".join(measures)
-    if report.suppress_us:
-        yield f"SUPPRESS FOR {report.suppress_us} MICROSECONDS"
+    yield from _suppression(report)
 
 
 def _joins(rule: ir.Rule) -> Iterator[str]:

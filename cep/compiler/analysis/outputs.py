@@ -99,6 +99,7 @@ def read_report(rule: ast.Rule, report: Reporter) -> ir.Report:
     return ir.Report(
         timeouts=written.timeout is not None,
         suppress_us=_suppression_us(rule, report),
+        n_per_day=_n_per_day(written.suppression, report),
         max_runs=max_runs,
         overflow=overflow,
         all_rows=written.rows is ast.Rows.ALL,
@@ -126,7 +127,7 @@ def _check_timeout(rule: ast.Rule, timeout: ast.Timeout, report: Reporter) -> No
 
 def _suppression_us(rule: ast.Rule, report: Reporter) -> int:
     suppression = rule.report.suppression
-    if suppression is None:
+    if suppression is None or suppression.n_per_day is not None:
         return 0
     if suppression.length_us > MAX_DURATION_US:
         report.add(too_long(rule.source, suppression.span))
@@ -139,6 +140,29 @@ def _suppression_us(rule: ast.Rule, report: Reporter) -> int:
             "write a longer time, or leave SUPPRESS FOR out",
         )
     return suppression.length_us
+
+
+def _n_per_day(suppression: ast.Suppression | None, report: Reporter) -> int:
+    n_per_day = None if suppression is None else suppression.n_per_day
+    if suppression is None or n_per_day is None:
+        return 0
+    if n_per_day == 0:
+        report(
+            "E0335",
+            "a rule that reports nothing",
+            suppression.span,
+            "no match of any day",
+            "write at least 1, or leave the rule out",
+        )
+    elif n_per_day > MAX_MAX_RUNS:
+        report(
+            "E0931",
+            f"a key may report {n_per_day:,} matches a day; the limit is {MAX_MAX_RUNS:,}",
+            suppression.span,
+            "so many are never reported",
+            "use a smaller number, or leave SUPPRESS out",
+        )
+    return n_per_day
 
 
 def _check_limit(limit: ast.RunLimit, report: Reporter) -> None:

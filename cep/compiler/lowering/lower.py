@@ -245,6 +245,7 @@ def _lower_rule(
         node_register=node_register,
         all_rows=rule.report.all_rows,
         suppress_us=rule.report.suppress_us,
+        n_per_day=rule.report.n_per_day,
         is_view=rule.viewing is not None,
     )
 

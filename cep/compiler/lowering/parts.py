@@ -114,7 +114,7 @@ def lower_watched(built: Sequence[Built], name: str, streams: Mapping[str, Strea
 
 
 def _watched(rule: ir.Rule) -> ir.Rule:
-    return replace(rule, measures=(), report=replace(rule.report, all_rows=True, suppress_us=0))
+    return replace(rule, measures=(), report=replace(rule.report, all_rows=True, suppress_us=0, n_per_day=0))
 
 
 def _parts(variable: ir.Variable, registers: Registers) -> Iterator[ConditionPart]:

@@ -130,7 +130,7 @@ def _beginning(rule: RuleProgram, identity: RuleIdentity, n_slots: int, begins_u
         counters=(0,) * N_COUNTERS,
         keys=runs.keys,
         rows=runs.rows,
-        suppressed_until=packed(never_suppressed(n_slots if rule.suppress_us else 0).reshape(-1, 1)),
+        suppressed_until=packed(never_suppressed(n_slots if rule.suppresses else 0).reshape(-1, 1)),
         nodes=nothing(at.NODE_WIDTH),
         begins_us=begins_us,
     )

@@ -92,7 +92,7 @@ class _RuleState:
         self.fan_out = fan_out(rule)
         self.deadlines = Deadlines(rule, self.fan_out)
         self.event_mask = int(np.uint64(rule.event_mask).astype(np.int64))
-        self.suppression = Suppression(rule.suppress_us)
+        self.suppression = Suppression(rule.suppress_us, rule.n_per_day)
         self.run_events = run_timed_events if rule.is_timed else run_events
         self.nodes = Nodes(rule)
         self.begins_us = START_OF_TIME_US  # it sees only later events; the watermark has not reached it
@@ -637,7 +637,8 @@ class Matcher:
         matched, timed_out, suppressed, dropped = section.counters
         state.pool = make_pool(StoredRuns(section.keys, section.rows), 2 * section.rows.n_rows)
         state.pool.meta[at.DROPPED] = dropped
-        state.suppression = Suppression(state.rule.suppress_us, section.suppressed_until.matrix()[:, 0])
+        rule, stored = state.rule, section.suppressed_until.matrix()[:, 0]
+        state.suppression = Suppression(rule.suppress_us, rule.n_per_day, stored)
         state.suppression.n_suppressed = suppressed
         state.nodes = Nodes(state.rule, section.nodes.matrix())
         state.pool.meta[at.N_NODES] = section.nodes.n_rows

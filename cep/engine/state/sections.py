@@ -62,7 +62,7 @@ class RuleSection:
     counters: tuple[int, ...]  # `N_COUNTERS`
     keys: Packed  # (keys, columns of `kernels.keys` from N_RUNS on)
     rows: Packed  # (runs, columns of `kernels.runs` from STATE on), key by key
-    suppressed_until: Packed  # by key; empty: the rule has no SUPPRESS FOR
+    suppressed_until: Packed  # by key (`suppression.Suppression`); empty: the rule has no SUPPRESS
     nodes: Packed  # (n, NODE_WIDTH)
     begins_us: int = START_OF_TIME_US  # the rule sees only events after this time
 
@@ -298,7 +298,7 @@ def _check_rule(section: RuleSection, rule: RuleProgram, n_keys: int) -> None:
         and (section.keys.n_rows, len(section.keys.low)) == (n_keys, key_width(rule) - N_RUNS)
         and len(section.rows.low) == row_width(rule)
         and len(section.nodes.low) == NODE_WIDTH
-        and section.suppressed_until.n_rows == (n_keys if rule.suppress_us else 0)
+        and section.suppressed_until.n_rows == (n_keys if rule.suppresses else 0)
         and len(section.suppressed_until.low) == 1
     )
     if not fits:

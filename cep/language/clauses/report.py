@@ -50,13 +50,19 @@ class ReportClauses:
         self.report = replace(self.report, timeout=ast.Timeout(self.cursor.span_from(start)))
 
     def read_suppression(self) -> None:
-        """Read ``SUPPRESS FOR duration``."""
-        self.cursor.expect_word("FOR")
-        start = self.cursor.now.start
-        length_us = self.cursor.duration()
-        self.report = replace(
-            self.report, suppression=ast.Suppression(length_us, self.cursor.span_from(start))
-        )
+        """Read ``SUPPRESS FOR duration`` or ``SUPPRESS AFTER n PER DAY``."""
+        cursor = self.cursor
+        if cursor.accept_word("AFTER"):
+            start = cursor.now.start
+            n_per_day = cursor.integer("a whole number")
+            suppression = ast.Suppression(0, cursor.span_from(start), n_per_day)
+            cursor.expect_word("PER")
+            cursor.expect_word("DAY")
+        else:
+            cursor.expect_word("FOR")
+            start = cursor.now.start
+            suppression = ast.Suppression(cursor.duration(), cursor.span_from(start))
+        self.report = replace(self.report, suppression=suppression)
 
     def read_limit(self) -> None:
         """Read ``MAX RUNS n PER KEY [ON OVERFLOW ...]``."""

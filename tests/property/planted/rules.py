@@ -109,6 +109,12 @@ FAULTS = (
         "return False",
     ),
     Fault(
+        "a day begins again after a restart",
+        "cep/engine/state/suppression.py",
+        "before = np.where(days == known_days[number], known_counts[number], 0)",
+        "before = np.zeros_like(days)",
+    ),
+    Fault(
         "a rule does not wait for matches that are held back",
         "cep/compiler/analysis/match_streams.py",
         "return rule.window.span_us if isinstance(rule.window, ir.Window) else None",

@@ -233,7 +233,7 @@ def _measured(random: Random, joins: Sequence[str], *, has_windows: bool) -> Ite
 def _report(random: Random) -> str:
     rows = "ALL ROWS PER MATCH" if random.random() < 0.15 else ""
     timeouts = random.choice(["", "", "", "ON TIMEOUT"])
-    suppress = random.choice(["", "", "", "SUPPRESS FOR 3 SECONDS"])
+    suppress = random.choice(["", "", "", "SUPPRESS FOR 3 SECONDS", "SUPPRESS AFTER 2 PER DAY"])
     return f"{rows} {timeouts} {suppress} {random.choice(_SKIP)} {random.choice(_RUNS)}"
 
 

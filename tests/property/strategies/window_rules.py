@@ -9,6 +9,12 @@ from cep.expression import Call, Expression, Frame, Type, Window, Windowed
 from tests.property.strategies.events import COLUMNS, SECOND_US
 from tests.property.strategies.expressions import APPROXIMATE, COMPARISONS, WINDOWED, conditions, literals
 
+_REPORTS = (
+    *[ir.Report()] * 3,
+    *(ir.Report(suppress_us=seconds * SECOND_US) for seconds in (2, 4)),
+    ir.Report(n_per_day=2),
+)
+
 
 @st.composite
 def _whole_windows(draw: st.DrawFn) -> Window:
@@ -87,6 +93,6 @@ def window_rules(draw: st.DrawFn, name: str, windows: st.SearchStrategy[Window] 
         measures=tuple(measures),
         selection=ir.Selection.EARLIEST,
         skip=ir.Skip(ir.SkipKind.NO_SKIP),
-        report=ir.Report(suppress_us=draw(st.sampled_from([0, 0, 0, 2, 4])) * SECOND_US),
+        report=draw(st.sampled_from(_REPORTS)),
         windowing=ir.Windowing(window, counted, having),
     )

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import csv
 import json
+import random
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 
+from cep.compiler import ir
 from cep.counts import Counts
+from cep.engine.kernels import layout
 from cep.engine.matching.matcher import Matcher
+from cep.engine.state.suppression import Suppression
 from cep.errors import StateError
 from cep.output.files import write_table
 from cep.output.rows import match_rows
 from cep.output.summary import summary_lines
 from cep.output.terminal import match_tables
 from cep.rule_set import RuleSet
+from tests.oracle.suppression import not_suppressed
 from tests.unit.engine.events import SECOND, prepared, program, spans
 
 A = "a AS letter = 'a'"
@@ -45,6 +52,46 @@ def test_keys_are_forgotten_once_nothing_of_them_is_suppressed_any_more() -> Non
     held = len(matcher.snapshot())
     matcher.advance(6 * SECOND)
     assert len(matcher.snapshot()) < held / 4
+
+
+def test_a_limit_of_a_day_lives_on_without_runs_across_batches_and_restarts() -> None:
+    compiled = program("a", "SUPPRESS AFTER 2 PER DAY", define=A)
+    matcher = Matcher(compiled)
+    found = []
+    for at in (0, 1, 2, 86_399, 86_400, 86_401, 86_402, 86_403):
+        matcher.push(prepared(compiled, ("k", at, "a")))
+        found += spans(matcher.advance(at * SECOND))
+        matcher = Matcher.restore(compiled, matcher.snapshot())
+    assert [start for _, start, _ in found] == [0.0, 1.0, 86_400.0, 86_401.0]
+    assert matcher.counters.suppressed == {"r": 4}
+    held = len(matcher.snapshot())
+    matcher.advance(3 * 86_400 * SECOND)
+    assert len(matcher.snapshot()) < held  # the key is forgotten
+
+
+def test_limits_of_days_are_those_of_the_oracle_in_any_batches() -> None:
+    for seed in range(300):
+        drawn = random.Random(seed)
+        n, most = drawn.randrange(1, 40), drawn.randrange(1, 5)
+        ends = sorted(drawn.randrange(-(10**11), 4 * 10**11) for _ in range(n))
+        if drawn.random() < 0.5:  # absences are found after their end
+            drawn.shuffle(ends)
+        matches = np.zeros((n, layout.MATCH_REGISTER), np.int64)
+        matches[:, layout.MATCH_SLOT] = [drawn.randrange(3) for _ in range(n)]
+        matches[:, layout.MATCH_END] = ends
+        matches[:, layout.MATCH_TIMED_OUT] = [drawn.random() < 0.1 for _ in range(n)]
+        suppression = Suppression(0, most)
+        suppression.set_slots(3)
+        cuts = [0, *sorted(drawn.randrange(n + 1) for _ in range(3)), n]
+        found = [suppression.reported(matches[start:end]) for start, end in pairwise(cuts)]
+        timed_out = matches[:, layout.MATCH_TIMED_OUT] != 0
+        expected = np.flatnonzero(timed_out).tolist()
+        for slot in range(3):
+            rows = np.flatnonzero((matches[:, layout.MATCH_SLOT] == slot) & ~timed_out)
+            numbers = not_suppressed(ir.Report(n_per_day=most), matches[rows, layout.MATCH_END].tolist())
+            expected += rows[numbers].tolist()
+        assert np.array_equal(np.concatenate(found), matches[sorted(expected)]), seed
+        assert suppression.n_suppressed == n - len(expected)
 
 
 def test_a_timeout_is_counted_neither_as_match_nor_as_suppressed() -> None:
