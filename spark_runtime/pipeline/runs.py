@@ -348,7 +348,9 @@ class StreamRun(PipelineRun):
             down = ledger.began(time.time(), self.pipeline.down_after_s, generation, batch)
             if down is not None:
                 since = time_for_people(down.first_us or 0)
-                self._say(f"the pipeline was down since {since}; cep gaps {self.pipeline.checkpoint}")
+                self._say(
+                    f"warning: the pipeline was down since {since}: cep gaps {self.pipeline.checkpoint}"
+                )
         return ledger
 
     def _tables(self, checkpoint: Checkpoint, files: CheckpointFiles) -> StaticTables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from spark_runtime.pipeline.checkpoint import write_done
 from spark_runtime.pipeline.gaps import Ledger
 from tests.spark.events import RULES
 from tests.spark.test_pipeline import keyed_events, quiet_run, text_of, write_json, write_pipeline
+from tests.spark.test_reload import Live, has_read, until
 
 SOURCE = "format: json, path: events, max_files_per_trigger: 1"
 CROWDED = """
@@ -125,3 +127,24 @@ def test_a_rule_that_joined_a_stream_saw_nothing_before(spark: SparkSession, tmp
     refused = CliRunner().invoke(main, ["gaps", str(file), "--rule", "raise"])
     assert refused.exit_code == 2
     assert "no rule `raise` ran on it, but crowded, rise, silence" in refused.output
+
+
+def test_a_continuous_stream_that_was_down_says_so_and_has_a_gap(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_json(tmp_path / "events", EVENTS, 1)
+    file = write_pipeline(tmp_path, SOURCE, 'trigger: "0 seconds"\ndown_after: 1 minute')
+    checkpoint = tmp_path / "out/checkpoint"
+    for seconds_before in (None, 30.0, 3600.0):
+        if seconds_before is not None:
+            (checkpoint / "alive").write_text(str(time.time() - seconds_before))
+        Live(
+            file, lambda: until(lambda: has_read(checkpoint, EVENTS) and (checkpoint / "alive").exists())
+        ).run()
+    said = capfd.readouterr().err
+    assert said.count("warning: the pipeline was down since") == 1
+    assert f": cep gaps {checkpoint}" in said
+    (gap,) = shown(file)
+    start, end = map(datetime.fromisoformat, (gap["from"], gap["to"]))
+    assert (gap["kind"], gap["streams"], gap["count"]) == ("down", ["readings"], None)
+    assert 3600 <= (end - start).total_seconds() < 3700
