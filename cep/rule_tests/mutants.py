@@ -153,6 +153,9 @@ def _own_changes(  # noqa: C901, PLR0912 - a case for each kind of node
             yield from _changed_sequences(node, items)
         case ast.Repetition():
             yield from _changed_loops(node)
+        case ast.Suppression(n_per_day=int(n_per_day)):
+            for other in _other_numbers(n_per_day):
+                yield replace(node, n_per_day=int(other)), span, f"{n_per_day} becomes {other}"
         case (
             ast.Window(length_us=length_us)
             | ast.Windowing(length_us=length_us)

@@ -132,15 +132,16 @@ def test_a_rule_that_joined_a_stream_saw_nothing_before(spark: SparkSession, tmp
 def test_a_continuous_stream_that_was_down_says_so_and_has_a_gap(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    write_json(tmp_path / "events", EVENTS, 1)
     file = write_pipeline(tmp_path, SOURCE, 'trigger: "0 seconds"\ndown_after: 1 minute')
     checkpoint = tmp_path / "out/checkpoint"
-    for seconds_before in (None, 30.0, 3600.0):
+    for number, seconds_before in enumerate((None, 30.0, 3600.0)):
+        write_json(tmp_path / "more", EVENTS[60 * number : 60 * (number + 1)], 1)
+        (tmp_path / "events").mkdir(exist_ok=True)
+        (tmp_path / "more/part-000.json").rename(tmp_path / f"events/part-{number}.json")
         if seconds_before is not None:
             (checkpoint / "alive").write_text(str(time.time() - seconds_before))
-        Live(
-            file, lambda: until(lambda: has_read(checkpoint, EVENTS) and (checkpoint / "alive").exists())
-        ).run()
+        read = EVENTS[: 60 * (number + 1)]
+        Live(file, lambda read=read: until(lambda: has_read(checkpoint, read))).run()  # type: ignore[misc]
     said = capfd.readouterr().err
     assert said.count("warning: the pipeline was down since") == 1
     assert f": cep gaps {checkpoint}" in said

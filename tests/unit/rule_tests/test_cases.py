@@ -233,6 +233,14 @@ def test_each_kind_of_small_change_is_tried() -> None:
     ]
 
 
+def test_the_number_of_alerts_a_day_is_changed() -> None:
+    Path("pair.cep").write_text(f"{RULE}SUPPRESS AFTER 3 PER DAY\n")
+    Path("pair.test.yaml").write_text(case_with(A))
+    (rule,) = read_tests("pair.test.yaml").compiled.rules
+    said = [mutant.says for mutant in mutants(rule.tree)]
+    assert {"3 becomes 2", "3 becomes 4"} <= set(said)
+
+
 def test_changes_that_a_case_notices_are_not_named() -> None:
     def unnoticed(*events: str, expect: str = "none") -> list[str]:
         Path("pair.test.yaml").write_text(case_with(*events, expect=expect))
