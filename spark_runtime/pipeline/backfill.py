@@ -27,6 +27,7 @@ from spark_runtime.pipeline.prepared import (
     PastMatches,
     Prepared,
     appearing,
+    digest_of,
     new_matches,
     no_past,
     reading,
@@ -107,21 +108,22 @@ def prepare(
     throttle = Throttle(wanted.rate)
     with reading(checkpoint, pipeline, needed, tables, begin, position, throttle, tell) as past:
         past.read(course, until, found.put)
-    prepared = Prepared(
-        uuid.uuid4().hex[:8],
-        rules,
-        tuple(program.fingerprint.hex() for program in needed.programs),
-        past.position.to_json(),
-        wanted.from_us,
-        wanted.matches,
-        wanted.into,
-    )
     if wanted.matches is PastMatches.APART:
         write_apart(wanted.into, "past", pipeline.rules, found)
     with appearing(Path(checkpoint.path) / PREPARED) as place:
         (place / STATE).write_bytes(past.snapshot())
         if wanted.matches is PastMatches.ALERT:
             write_matches(place / MATCHES, found)
+        prepared = Prepared(
+            id=uuid.uuid4().hex[:8],
+            rules=rules,
+            programs=tuple(program.fingerprint.hex() for program in needed.programs),
+            position=past.position.to_json(),
+            from_us=wanted.from_us,
+            matches=wanted.matches,
+            into=wanted.into,
+            digest=digest_of(place),
+        )
         (place / MANIFEST).write_text(json.dumps({"format": FORMAT, **asdict(prepared)}))
     return PastResult(done.batch, past.counts, found.n)
 

@@ -203,8 +203,9 @@ class Past:
             if not queues[place]:
                 del queues[place]
             slowest_us = min((latest.get(of, START_OF_TIME_US) for of in queues), default=START_OF_TIME_US)
-            if slowest_us > START_OF_TIME_US:
-                watermark_us = slowest_us - self._chain.rules.lateness_us
+            if slowest_us > START_OF_TIME_US and mark.watermark_us is not None:
+                # No further than the stream had come at the mark: what comes after it is not late.
+                watermark_us = min(slowest_us - self._chain.rules.lateness_us, mark.watermark_us)
                 reached = self.position.reached
                 reached = replace(reached, watermark_us=latest_time(reached.watermark_us, watermark_us))
                 self.position = replace(self.position, reached=reached)

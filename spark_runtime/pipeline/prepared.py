@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ class Prepared:
         What becomes of the matches of these rules before they begin.
     into
         The folder of matches that are written apart; else empty.
+    digest
+        `digest_of` the folder.
     """
 
     id: str
@@ -87,7 +90,8 @@ class Prepared:
     position: Sequence[Any]
     from_us: int | None
     matches: PastMatches
-    into: str = ""
+    into: str
+    digest: str
 
 
 # ---------------------------------------------------------------- what is stored
@@ -115,6 +119,15 @@ def read_prepared(checkpoint: str) -> Prepared | None:
             f"`{place}`, which has the past of new rules, is damaged or of another version",
             "run `cep backfill` again",
         ) from error
+
+
+def digest_of(folder: Path) -> str:
+    """Return the SHA-256 of the state and the matches in a folder, in hexadecimal digits."""
+    found = sha256()
+    for name in (STATE, MATCHES):
+        if (folder / name).exists():
+            found.update((folder / name).read_bytes())
+    return found.hexdigest()
 
 
 def discard(checkpoint: str) -> bool:
@@ -287,6 +300,12 @@ def take_up(
             "run `cep backfill` again; or `cep backfill --discard`, and the rule begins without a past",
         )
     tables, folder = static(pipeline, needed), Path(checkpoint.path) / PREPARED
+    if digest_of(folder) != prepared.digest:
+        raise StateError(
+            "E0702",
+            f"`{folder}`, which has the past of new rules, does not contain what was written",
+            "run `cep backfill` again",
+        )
     found = new_matches(pipeline.rules, begin, prepared.matches)
     if prepared.matches is PastMatches.ALERT:
         for batch in pa.ipc.open_stream((folder / MATCHES).read_bytes()):

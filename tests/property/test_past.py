@@ -32,7 +32,7 @@ from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline import course
 from spark_runtime.pipeline.course import CourseLog, Mark, read_course
-from spark_runtime.pipeline.past import Past, Position, first_matchers, needed_programs
+from spark_runtime.pipeline.past import Past, Position, Throttle, first_matchers, needed_programs
 from spark_runtime.state.snapshots import Past as PastOfGroup
 from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
 from spark_runtime.wire.plan import Plan
@@ -89,8 +89,8 @@ MEASURES COUNT(*) AS id
 class Live:
     """A stream over two folders, micro-batch by micro-batch."""
 
-    def __init__(self, folder: Path, draw: random.Random) -> None:
-        self.folder, self.draw = folder, draw
+    def __init__(self, folder: Path, draw: random.Random, *, has_late: bool = True) -> None:
+        self.folder, self.draw, self.has_late = folder, draw, has_late
         self.rules = compiled(RULES)
         self.sources = {
             name: FolderSource(
@@ -115,9 +115,9 @@ class Live:
                 place.parent.mkdir(exist_ok=True)
                 self._n_files += 1
                 with place.open("w") as file:
-                    for _ in range(self.draw.randrange(1, 12)):
+                    for at in range(self.draw.randrange(1, 12)):
                         self._at_s += self.draw.random() * 2
-                        back_s = self.draw.choice((0, 0, 1, 3, self.draw.choice((0, 30))))
+                        back_s = self.draw.choice((0, 0, 1, 3, 30 if self.has_late and at % 2 else 0))
                         time = START + timedelta(seconds=self._at_s - back_s)
                         event = {"id": self.draw.randrange(1, 1 << 40), "ts": time.isoformat()}
                         file.write(json.dumps({**event, "key": f"k{self.draw.randrange(3)}"}) + "\n")
@@ -131,7 +131,7 @@ class Live:
         latest: dict[str, tuple[int, str]] = {}
         # A stream that was idle holds nothing back: the watermark moves before events are read.
         told = before.reached
-        if told.watermark_us is not None and self.draw.random() < 0.2:
+        if self.has_late and told.watermark_us is not None and self.draw.random() < 0.2:
             told = told.after({}, told.watermark_us + self.draw.choice((3_000_000, 9_000_000)))
         parts = [(name, part) for name in STREAMS
                  for _, part in self.planners[name].ranges(starts[name], offsets[name])]  # fmt: skip
@@ -243,3 +243,49 @@ def test_the_past_read_again_gives_the_matches_of_the_stream(tmp_path: Path, see
     for one, other in zip(rest._chain.matchers, live.chain.matchers, strict=True):
         assert one.open_runs == other.open_runs
         assert one.n_waiting == other.n_waiting
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_where_the_course_is_unknown_the_slowest_stream_holds_the_watermark_back(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    live = Live(tmp_path, draw, has_late=False)
+    monkeypatch.setattr(course, "MARK_EVENTS", 20)
+    for _ in range(30):
+        live.write()
+        live.micro_batch()
+    assert not live.n_late
+    marks = read_course(str(tmp_path))
+    for known in ([], marks[len(marks) // 2 :], marks):
+        position = Position.before(known, None, Mark.of(live.done), is_live=False)
+        past = Past(live.rules, live.sources, {}, first_matchers(live.rules, None, {}), position)
+        found: list[dict[str, Any]] = []
+        n_parts: list[int] = []
+
+        def put(matches: pa.Table, found: list[Any] = found, n_parts: list[int] = n_parts) -> None:
+            found.extend(matches.to_pylist())
+            n_parts.append(1)
+
+        past.read(known, Mark.of(live.done), put)
+        assert ids(found) == ids([row for _, row in live.rows])
+        assert past.counts.late == 0
+        assert len(n_parts) > 10  # what the watermark has passed does not wait for the end
+
+
+def test_a_rate_lets_only_so_many_events_pass_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, slept = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(round(seconds, 6))
+        now_s[0] += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("time.sleep", sleep)
+    throttle = Throttle(1000)
+    throttle.passed(500)
+    throttle.passed(250)
+    now_s[0] += 10
+    throttle.passed(100)
+    Throttle(None).passed(10_000)
+    assert slept == [0.5, 0.25, 0]

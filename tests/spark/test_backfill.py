@@ -322,6 +322,12 @@ def test_what_cannot_begin_with_a_past_is_refused_and_the_rules_before_continue(
     told = capfd.readouterr().err
     assert "the changed rules are not used, those before continue" in told
     assert "error[E0718]: the past of `whole` was read for other rules" in told
+    folder.write(BEFORE + ROOM_RULE + STRICT_RULE + EVENTS_RULE)
+    folder.backfill()
+    state = folder.checkpoint / "backfill/prepared/state"
+    state.write_bytes(state.read_bytes()[:-1])
+    folder.run(BEFORE + ROOM_RULE + STRICT_RULE + EVENTS_RULE)
+    assert "which has the past of new rules, does not contain what was written" in capfd.readouterr().err
     assert "removed the past" in folder.backfill("--discard")
     folder.run(BEFORE + ROOM_RULE + STRICT_RULE + LATER_RULE + EVENTS_RULE, parts[3], more=FINISH)
     whole = local_matches(AFTER, [event for part in parts for event in part])
