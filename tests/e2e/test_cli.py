@@ -555,7 +555,7 @@ def loaded_by(*command: str) -> tuple[int, set[str]]:
 WITHOUT_ENGINE = (
     "check .", "completion bash", "diff . .", "explain .", "explain . --stage all",
     "explain . --format mermaid", "fmt .", "init new", "plot .", "rules list",
-    "rules copy card_testing --to mine", "--help", "--version",
+    "rules copy card_testing --to mine", "man", "--help", "--version",
 )  # fmt: skip
 
 
