@@ -94,8 +94,8 @@ class Counts:
         The same open runs by what they wait for, if the run has a live page.
     newest
         By key group its newest matches as JSON, if the run has a live page and its last call found any.
-    rows
-        The number of rows of the matches.
+    rows, shadow_rows
+        The number of rows of the matches: of those of live rules, and of those of shadow rules.
     waiting
         By key group, events that wait for the watermark; a later number replaces an earlier one.
     deadlines
@@ -126,6 +126,7 @@ class Counts:
     corrected: int = 0
     uncorrected: int = 0
     rows: int = field(default=0, compare=False)
+    shadow_rows: int = field(default=0, compare=False)
     events_of: Split = field(default_factory=dict, compare=False)
     versions: Split = field(default_factory=dict)
     reasons: Split = field(default_factory=dict)
@@ -213,6 +214,7 @@ class Counts:
         self.corrected += other.corrected
         self.uncorrected += other.uncorrected
         self.rows += other.rows
+        self.shadow_rows += other.shadow_rows
         self.open_runs |= other.open_runs
         self.open_steps |= other.open_steps
         self.newest |= other.newest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ __all__ = (
     "MAX_RETAINED",
     "RETRACT",
     "REVISION",
+    "RULE_VERSION",
     "Corrections",
     "RuleSet",
 )
@@ -49,6 +50,9 @@ RETRACT = "retract"
 
 ENDED_BY = "ended_by"
 """What rows of matches have besides, where the wall clock may end waits: `BY_EVENT` or `BY_CLOCK`."""
+
+RULE_VERSION = "rule_version"
+"""What rows of matches have besides, if asked for: the version of their rule (`ProgramIdentity.versions`)."""
 
 BY_EVENT, BY_CLOCK = "event", "clock"
 """Whether events or the wall clock moved the watermark that let a row out."""
@@ -107,11 +111,14 @@ class RuleSet:
         How late events are counted; None: they are not counted.
     tells_end
         Whether rows of matches say what released them (`ENDED_BY`).
+    tells_version
+        Whether rows of matches have the version of their rule (`RULE_VERSION`).
     """
 
     programs: tuple[Program, ...]
     corrections: Corrections | None = None
     tells_end: bool = False
+    tells_version: bool = False
 
     def __repr__(self) -> str:
         names = [rule.name for rule in self.rules]
@@ -138,6 +145,23 @@ class RuleSet:
     def rules(self) -> tuple[RuleProgram, ...]:
         """The rules of all programs."""
         return tuple(rule for program in self.programs for rule in program.rules)
+
+    @cached_property
+    def shadow(self) -> frozenset[str]:
+        """The names of the rules whose matches alert nobody (`STATUS shadow`)."""
+        return frozenset(rule.name for rule in self.rules if rule.is_shadow)
+
+    def names(self, *, shadow: bool) -> frozenset[str]:
+        """Return the names of the rules that are shadow rules, or of those that are not."""
+        return self.shadow if shadow else frozenset(rule.name for rule in self.rules) - self.shadow
+
+    def without_shadow(self) -> RuleSet:
+        """Return the rules, all of them live."""
+        live = (
+            replace(program, rules=tuple(replace(rule, is_shadow=False) for rule in program.rules))
+            for program in self.programs
+        )
+        return replace(self, programs=tuple(live)) if self.shadow else self
 
     @cached_property
     def streams(self) -> dict[str, Stream]:
@@ -232,22 +256,47 @@ class RuleSet:
 
         Raises InputError: the rules have a column of this name.
         """
+        self._require_no_column(ENDED_BY, "end_waits_after")
+        return replace(self, tells_end=True)
+
+    def telling_version(self) -> RuleSet:
+        """Return the rules with the column `RULE_VERSION`.
+
+        Raises InputError: the rules have a column of this name.
+        """
+        self._require_no_column(RULE_VERSION, RULE_VERSION)
+        return replace(self, tells_version=True)
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The version of each rule by its name: a hash of its meaning (`ProgramIdentity.versions`)."""
+        return {name: of for program in self.programs for name, of in program.identity.versions.items()}
+
+    def versions_in(self, rules: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the version of each rule in a column of names."""
+        import pyarrow as pa
+        from pyarrow.compute import index_in
+
+        names = pa.array(list(self.versions), pa.string())
+        places = index_in(rules, names)
+        return pa.chunked_array([pa.array(list(self.versions.values()), pa.string())]).take(places)
+
+    def _require_no_column(self, name: str, setting: str) -> None:
+        """Raise InputError if the rules have a column that a setting adds."""
         for rule in self.rules:
-            if ENDED_BY in dict(rule.measures):
+            if name in dict(rule.measures):
                 raise InputError(
                     "E0650",
-                    f"rule `{rule.name}` has a measure `{ENDED_BY}`, "
-                    "with `end_waits_after` matches have a column of this name",
-                    "rename the measure, or run the rule without `end_waits_after`",
+                    f"rule `{rule.name}` has a measure `{name}`, "
+                    f"with `{setting}` matches have a column of this name",
+                    f"rename the measure, or run the rule without `{setting}`",
                 )
-        if ENDED_BY in self._keys:
+        if name in self._keys:
             raise InputError(
                 "E0650",
-                f"the key column `{ENDED_BY}` has the name of a column that matches have with "
-                "`end_waits_after`",
-                "rename the column, or run the rules without `end_waits_after`",
+                f"the key column `{name}` has the name of a column that matches have with `{setting}`",
+                f"rename the column, or run the rules without `{setting}`",
             )
-        return replace(self, tells_end=True)
 
     def only_stream(self) -> Stream:
         """Return the one stream that all rules read. Raises InputError: the rules read several streams."""
@@ -365,8 +414,28 @@ class RuleSet:
         if self.tells_end:
             fields[ENDED_BY] = pa.field(ENDED_BY, pa.string())
             outcome.append(ENDED_BY)
+        if self.tells_version:
+            fields[RULE_VERSION] = pa.field(RULE_VERSION, pa.string(), nullable=False)
+            outcome.append(RULE_VERSION)
         first = ["rule", *(name for name in fields if name in self._keys), *MATCH_COLUMNS, *outcome]
         return pa.schema([fields[name] for name in dict.fromkeys((*first, *fields))])
+
+    def schema_of(self, *, shadow: bool) -> pa.Schema:
+        """Return the columns of the matches of shadow rules, or of the others; of all if there are none."""
+        names = self.names(shadow=shadow)
+        chosen = tuple(
+            replace(program, rules=rules)
+            for program in self.programs
+            if (rules := tuple(rule for rule in program.rules if rule.name in names))
+        )
+        found: pa.Schema = replace(self, programs=chosen).match_schema if chosen else self.match_schema
+        return found
+
+    def matches_of(self, matches: pa.Table, *, shadow: bool) -> pa.Table:
+        """Return the rows (`match_schema`) of shadow rules, or of the others, in `schema_of`."""
+        if not self.shadow:
+            return matches.slice(0, 0) if shadow else matches
+        return of_rules(matches, self.names(shadow=shadow), self.schema_of(shadow=shadow))
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -377,16 +446,16 @@ class RuleSet:
         import pyarrow as pa
 
         schema = self.match_schema
+
+        def column(table: pa.Table, item: pa.Field) -> pa.ChunkedArray:
+            if item.name in table.column_names:
+                return widened(table.column(item.name), item.type)
+            if item.name == RULE_VERSION and self.tells_version:
+                return self.versions_in(table.column("rule"))
+            return missing_column(item, len(table))
+
         of_all = [
-            pa.Table.from_arrays(
-                [
-                    widened(table.column(item.name), item.type)
-                    if item.name in table.column_names
-                    else missing_column(item, len(table))
-                    for item in schema
-                ],
-                schema=schema,
-            )
+            pa.Table.from_arrays([column(table, item) for item in schema], schema=schema)
             for table in tables
             if len(table)
         ]
@@ -406,3 +475,12 @@ class RuleSet:
         from pyarrow.compute import sort_indices
 
         return table.take(sort_indices(table, [(name, "ascending") for name in order]))
+
+
+def of_rules(matches: pa.Table, names: Collection[str], schema: pa.Schema) -> pa.Table:
+    """Return the rows of some rules, with the columns of `schema`, each as it is."""
+    import pyarrow as pa
+    from pyarrow.compute import is_in
+
+    rows = matches.filter(is_in(matches.column("rule"), pa.array(sorted(names), pa.string())))
+    return rows.select(schema.names)

@@ -122,10 +122,13 @@ def is_rules(item: str | Path) -> bool:
 
 
 def compile_rulebook(
-    rulebook: Rulebook, only: str | Sequence[str] = (), parameters: Mapping[str, str] | None = None
+    rulebook: Rulebook,
+    only: str | Sequence[str] = (),
+    parameters: Mapping[str, str] | None = None,
+    shadow: Sequence[str] = (),
 ) -> Compiled:
-    """Return the compiled rules: all, or those in `only`. Raises RuleError with all problems."""
-    return compile_texts(rulebook.sources, rulebook.streams, only, parameters)
+    """Return the compiled rules: all, or those in `only`; see `compile_texts`."""
+    return compile_texts(rulebook.sources, rulebook.streams, only, parameters, shadow)
 
 
 def compile_texts(
@@ -133,15 +136,18 @@ def compile_texts(
     streams: Streams,
     only: str | Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
+    shadow: Sequence[str] = (),
 ) -> Compiled:
     """Return the rules in `sources`, compiled: all, or those named in `only` and those whose matches they
-    read. `parameters` are other values of parameters (`cep.language.parameters`).
+    read. `parameters` are other values of parameters (`cep.language.parameters`), `shadow` the names of
+    rules that are shadow rules, whatever their status.
 
     Raises RuleError with every problem of all sources, or with every name that no rule has (E0897).
     """
     names = [only] if isinstance(only, str) else list(only)
-    known = {rule.name.text for source in sources for rule in read_rules(source)[0]} if names else set()
-    if known and (unknown := [name for name in names if name not in known]):
+    asked = [*names, *shadow]
+    known = {rule.name.text for source in sources for rule in read_rules(source)[0]} if asked else set()
+    if known and (unknown := [name for name in asked if name not in known]):
         raise RuleError(
             [
                 Diagnostic(
@@ -152,7 +158,7 @@ def compile_texts(
                 for name in unknown
             ]
         )
-    return compile_sources(sources, streams, names, parameters)
+    return compile_sources(sources, streams, names, parameters, shadow)
 
 
 def texts_of(compiled: Compiled) -> tuple[Source, ...]:

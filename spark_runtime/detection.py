@@ -292,7 +292,8 @@ def _rules(call: Call) -> RuleSet:
                     "E0828", f"{name} cannot be given here", "give it to load_rules, or rule texts here"
                 )
         programs = tuple(program for rules in compiled for program in rules.programs)
-        return RuleSet(programs, compiled[0].corrections)
+        tells_version = any(rules.tells_version for rules in compiled)
+        return RuleSet(programs, compiled[0].corrections, tells_version=tells_version)
     told = _streams_of_messages(call)
     if call.streams is None and told:
         _require_none_beside(call, "the stream of `messages` says it")

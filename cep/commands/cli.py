@@ -42,7 +42,8 @@ _MODULES = {
         "tune",
     )
 } | {
-    "history": "cep.commands.approve",
+    "history": "cep.commands.generations",
+    "restore-rules": "cep.commands.generations",
     "restore": "cep.commands.savepoint",
     "spool": "cep.commands.spool.verbs",
     "state": "cep.commands.state",
@@ -70,6 +71,7 @@ EXAMPLES = {
     "package": "cep package pipeline.yaml -o job.zip",
     "plot": "cep plot rules --output rules.svg",
     "profile": "cep profile transactions=events/transactions.jsonl",
+    "restore-rules": "cep restore-rules out/checkpoint 0",
     "restore": "cep restore saved/monday out/checkpoint",
     "rules": "cep rules copy card_testing --to mine",
     "run": "cep run pipeline.yaml",
@@ -97,7 +99,7 @@ class _Verbs(ErrorReportingGroup):
         """Return a verb; None: there is none of this name."""
         if cmd_name not in _MODULES:
             return None
-        verb: click.Command = getattr(importlib.import_module(_MODULES[cmd_name]), cmd_name)
+        verb: click.Command = getattr(importlib.import_module(_MODULES[cmd_name]), cmd_name.replace("-", "_"))
         if cmd_name in EXAMPLES:
             verb.epilog = f"Example: {EXAMPLES[cmd_name]}"
         return verb

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from cep.commands.group import EXIT_PROBLEMS, EXIT_STATE_ENDS
 from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option
 
 if TYPE_CHECKING:
+    from cep.output.compare import Fired
     from cep.program.changes import Changes, RuleChange
     from cep.rule_set import RuleSet
 
@@ -48,6 +49,19 @@ class _Stored:
     metavar="DIR",
     help="A checkpoint or a savepoint, which has the old rules; their open runs are counted.",
 )
+@click.option(
+    "-i",
+    "--input",
+    "inputs",
+    multiple=True,
+    help="Events, as for `cep match`: say also what NEW would report of them newly, and what no longer.",
+)
+@click.option(
+    "--input-format", metavar="NAME", help="json, csv, parquet, ... Default: by the ending of the file."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=20, help="Keys and days with differences to show; 20."
+)
 @streams_option
 @set_option
 @click.option(
@@ -60,6 +74,9 @@ class _Stored:
 def diff(
     paths: Sequence[Path],
     checkpoint: str | None,
+    inputs: Sequence[str],
+    input_format: str | None,
+    limit: int,
     streams: Path | None,
     parameters: Mapping[str, str],
     output_format: str,
@@ -67,7 +84,7 @@ def diff(
     """Say what becomes of stored state if NEW rules replace OLD ones, rule by rule. Nothing is changed.
 
     OLD and NEW are rule files, directories or pipeline files. With --checkpoint only NEW is given.
-    --set is for rule files and directories of NEW.
+    --set is for rule files and directories of NEW. With --input both run over these events.
 
     Exit codes: 0 all state continues, 3 state of some rule ends or begins, 1 the state cannot continue.
     """
@@ -86,12 +103,68 @@ def diff(
         stored is not None and stored.has_corrections
     )
     changes = changes_of(before.programs, now.programs, has_corrections=has_corrections)
+    compared = _compared(before, now, inputs, input_format) if inputs else ()
     if AS_JSON[output_format]:
-        click.echo(json.dumps(_as_json(changes, stored), ensure_ascii=False, indent=2))
+        found = _as_json(changes, stored)
+        if inputs:
+            found["matches"] = list(map(_fired_json, compared))
+        click.echo(json.dumps(found, ensure_ascii=False, indent=2))
     else:
         _show(changes, stored)
+        if inputs:
+            click.echo("\n".join(("", *_fired_lines(compared, limit))))
     if not changes.keeps_all:
         click.get_current_context().exit(EXIT_PROBLEMS if changes.refusals else EXIT_STATE_ENDS)
+
+
+def _compared(
+    before: RuleSet, now: RuleSet, inputs: Sequence[str], file_format: str | None
+) -> tuple[Fired, ...]:
+    """Return what two rule sets report of the same events; the status of rules does not matter."""
+    from cep.commands.match import input_paths
+    from cep.commands.progress_line import progress_line
+    from cep.commands.warm import compile_engine
+    from cep.local.match_file import match_file
+    from cep.output.compare import compare
+
+    if any(text.rpartition("=")[2] == "-" for text in inputs):
+        raise click.UsageError("--input is read twice here: give a file")
+    found = []
+    for rules, other in ((before, now), (now, before)):
+        rules, only_other = rules.without_shadow(), other.inputs.keys() - rules.inputs.keys()
+        own = [text for text in inputs if text.partition("=")[0] not in only_other]
+        compile_engine(progress_line(quiet=False, progress=None), False, rules.programs)
+        found += [rules, match_file(rules, input_paths(rules, own), file_format).matches]
+    return compare(*found)
+
+
+def _fired_json(fired: Fired) -> dict[str, Any]:
+    from cep.output.rows import json_line
+
+    found: dict[str, Any] = json.loads(json_line({**asdict(fired), "key": dict(fired.key)}))
+    return found
+
+
+def _fired_lines(compared: Sequence[Fired], limit: int) -> Iterator[str]:
+    """Yield a line for each rule, then one for each key and day on which something differs."""
+    from cep.output.compare import by_rule
+
+    sums = by_rule(compared)
+    width = max(map(len, ("matches", *sums)))
+    yield f"{'matches':<{width}}  {'same':>9}  {'moved':>9}  {'newly':>9}  {'no longer':>9}"
+    for rule, of in sums.items():
+        numbers = (of.same, of.moved, of.newly, of.no_longer)
+        yield f"{rule:<{width}}  {'  '.join(f'{number:>9,}' for number in numbers)}"
+    differing = [item for item in compared if not item.is_same]
+    if differing and limit:
+        yield ""
+    for item in differing[:limit]:
+        key = ", ".join(f"{name} {value}" for name, value in item.key)
+        words = (("moved", item.moved), ("newly", item.newly), ("no longer", item.no_longer))
+        told = ", ".join(f"{word} {number:,}" for word, number in words if number)
+        yield f"{item.day}  {item.rule:<{width}}  {key}: {told}"
+    if len(differing) > limit:
+        yield f"... and {len(differing) - limit:,} more; see --limit and --format json"
 
 
 def _rules(path: Path, streams: Path | None, parameters: Mapping[str, str] | None = None) -> RuleSet:

@@ -17,6 +17,7 @@ from cep.commands.options import (
     progress_option,
     quiet_option,
     set_option,
+    shadow_option,
     streams_option,
 )
 from cep.commands.progress_line import ProgressLine, progress_line
@@ -67,6 +68,13 @@ def input_option(*, required: bool) -> Callable[[_Command], _Command]:
 @streams_option
 @only_option
 @set_option
+@shadow_option
+@click.option(
+    "--shadow-output",
+    type=click.Path(path_type=Path),
+    help="Write the matches of shadow rules to this file; without it they are only counted.",
+)
+@click.option("--rule-version", is_flag=True, help="Write also the version of the rule of each match.")
 @click.option(
     "--stream",
     "chosen",
@@ -116,6 +124,9 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     streams: Path | None,
     only: Sequence[str],
     parameters: Mapping[str, str],
+    shadow: Sequence[str],
+    shadow_output: Path | None,
+    rule_version: bool,
     chosen: Sequence[str],
     file_format: str | None,
     output: str | None,
@@ -133,16 +144,19 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     from cep.formats.registry import FORMATS
     from cep.local.match_file import LocalRun, Result, read_inputs
     from cep.output.files import write_late, write_table, writer_of
+    from cep.output.rows import match_rows
     from cep.output.summary import loss_lines, summary_lines
 
     require_order(rules, inputs)
     late, corrections = _late(late_ways)
-    files = [path for path in (output, dead_letter, late) if path is not None and path != "-"]
+    files = [path for path in (output, dead_letter, late, shadow_output) if path is not None and path != "-"]
     for path in files:
         writer_of(path)
     if file_format is not None:
         FORMATS.get(file_format)
-    rule_set = _chosen(compile_files(rules, streams, only, parameters), chosen).with_corrections(corrections)
+    compiled = compile_files(rules, streams, only, parameters, shadow)
+    rule_set = _chosen(compiled, chosen).with_corrections(corrections)
+    rule_set = rule_set.telling_version() if rule_version else rule_set
     events = input_paths(rule_set, inputs)
     watched = Reading(progress_line(quiet, progress), quiet, rule_set)
 
@@ -153,6 +167,8 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
             write_table(dead_letter, result.dead_letters, result.dead_letters.to_pylist())
         if late is not None:
             write_late(late, result.late)
+        if shadow_output is not None:
+            write_table(shadow_output, result.shadow, match_rows(rule_set, result.shadow))
 
     try:
         chunks = read_inputs(
@@ -167,7 +183,8 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         lines = loss_lines(counts, rule_set.inputs, instead, rule_set.read_columns, kept=kept)
     else:
         seconds = time.perf_counter() - started - watched.compile_seconds
-        lines = summary_lines(counts, seconds, rule_set.inputs, instead, rule_set.read_columns)
+        read, names = rule_set.read_columns, rule_set.shadow
+        lines = summary_lines(counts, seconds, rule_set.inputs, instead, read, shadow=names)
     for line in lines:
         click.echo(line, err=True)
     if counts.passed_over or not rule_set.read_columns.isdisjoint(counts.absent_columns):
@@ -240,11 +257,12 @@ def compile_files(
     streams: Path | None,
     only: Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
+    shadow: Sequence[str] = (),
 ) -> Compiled:
-    """Compile the rules in `paths`, or `only` some, show their warnings and return the result."""
+    """Compile the rules in `paths`, or `only` some; show their warnings and return the result."""
     from cep.rulebook import compile_rulebook, load_rulebook
 
-    compiled = compile_rulebook(load_rulebook(paths, streams), only, parameters)
+    compiled = compile_rulebook(load_rulebook(paths, streams), only, parameters, shadow)
     show(compiled.warnings)
     return compiled
 

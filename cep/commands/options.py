@@ -49,6 +49,12 @@ set_option = click.option(
     callback=_values,
     help="Another value of a parameter (PARAM) of the rules, or RULE.NAME=VALUE; several times.",
 )
+shadow_option = click.option(
+    "--shadow",
+    metavar="RULE",
+    multiple=True,
+    help="This rule is a shadow rule, whatever its STATUS: its matches alert nobody; several times: these.",
+)
 roots_option = click.option(
     "--root",
     "roots",

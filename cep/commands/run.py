@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cep.commands.group import EXIT_PASSED_OVER
-from cep.commands.options import AS_JSON, quiet_option, roots_option, spark_settings_option
+from cep.commands.options import AS_JSON, quiet_option, roots_option, shadow_option, spark_settings_option
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 from cep.errors import CepError
@@ -54,15 +54,17 @@ def compile_for(pipeline: Path, quiet: bool = False, trust: Trust | None = None)
     metavar="[HOST:]PORT",
     help="Show the run on a live page in a browser; without HOST only on this machine.",
 )
+@shadow_option
 @roots_option
 @spark_settings_option
 @quiet_option
-def run(
+def run(  # noqa: PLR0913 - an option of the command is an argument
     pipeline: Path,
     accept_source_change: bool,
     accept_older_checkpoint: bool,
     output_format: str,
     ui: str | None,
+    shadow: tuple[str, ...],
     roots: tuple[str, ...],
     allow_spark_settings: bool,
     quiet: bool,
@@ -80,7 +82,7 @@ def run(
     try:
         check_pyspark()
     except CepError:
-        load_pipeline(pipeline, trust)  # a mistake in the user's file is reported before a missing package
+        load_pipeline(pipeline, trust, shadow)  # a mistake in a file is reported before a missing package
         raise
     from spark_runtime import run_pipeline
 
@@ -93,6 +95,7 @@ def run(
         quiet=quiet or as_json,
         accept_source_change=accept_source_change,
         accept_older_checkpoint=accept_older_checkpoint,
+        shadow=shadow,
         roots=roots,
         allow_spark_settings=allow_spark_settings,
         ui=address,

@@ -6,8 +6,8 @@ all rules, so an author sees all problems at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cep.compiler import ir
 from cep.compiler.analysis.analyze import analyze
@@ -66,6 +66,7 @@ def compile_sources(
     streams: Mapping[str, Stream],
     only: Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
+    shadow: Collection[str] = (),
 ) -> Compiled:
     """Return all rules in `sources`, compiled.
 
@@ -77,9 +78,12 @@ def compile_sources(
         Names of rules: these, and those whose matches they read; without names all.
     parameters
         Values of parameters, as they are written in rules, by their names (`set_parameters`).
+    shadow
+        Names of rules that are shadow rules, whatever their status.
     """
     trees, syntax = _parse(sources, parameters)
     trees = _only(trees, only) if only else trees
+    trees = tuple(replace(tree, status=ast.SHADOW) if tree.name.text in shadow else tree for tree in trees)
     typed, meaning = analyze(trees, streams)
     warnings = _without_errors(*syntax, *meaning)
     rewritten = tuple(rewrite(rule) for rule in typed)

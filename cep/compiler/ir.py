@@ -400,6 +400,7 @@ class Rule:
     tables: tuple[Stream, ...] = ()  # that it joins
     matches: tuple[MatchStream, ...] = ()
     windowing: Windowing | None = None  # then the pattern is a single event
+    is_shadow: bool = False  # its matches alert nobody
     viewing: Viewing | None = None  # then the pattern is a single event that has changed the row
 
     @property

@@ -73,6 +73,7 @@ NAMES_AND_TYPES: dict[str, str] = {
     "E0246": "a value that a window rule does not have",
     "E0247": "a window rule whose windows cannot be",
     "E0248": "a parameter whose name is taken",
+    "E0249": "a live rule that reads the matches of a shadow rule",
 }
 """E02. Names and types of a rule."""
 
@@ -224,7 +225,7 @@ FILES: dict[str, str] = {
     "E0647": "corrections within no time",
     "E0648": "a column with the name of a column of corrections",
     "E0649": "stored state with corrections for a run without, or the other way round",
-    "E0650": "a column with the name of the column of `end_waits_after`",
+    "E0650": "a column with the name of one that a setting adds to matches",
     "E0651": "a profile that cannot be read",
     "W0652": "a value that the events never had",
     "E0653": "a file of matches that contains something else",
@@ -282,6 +283,7 @@ STATE: dict[str, str] = {
     "E0714": "a folder that is no savepoint, or a damaged one",
     "E0715": "a source whose position a savepoint cannot contain",
     "E0716": "a folder to which no savepoint or checkpoint can be written",
+    "E0717": "rule files that a restore would overwrite",
     "E0718": "a past with which new rules cannot begin",
 }
 """E07. State: snapshots, checkpoints and savepoints."""

@@ -59,6 +59,7 @@ _OPERATORS = (
 _WINDOWS = ("OVER", "LAST", "PREVIOUS", "TUMBLING", "SESSION", "ALL", "FILTER", "DISTINCT", "AS", "ON")
 _BEHIND: Mapping[str, tuple[str, ...]] = {
     "SEVERITY": SEVERITIES,
+    "STATUS": ("live", "shadow"),
     "MATCH": ("EARLIEST", "ALL", "PREFERRED"),
     "AFTER": ("MATCH", "SKIP", "NO", "PAST LAST EVENT", "TO NEXT EVENT", "TO FIRST", "TO LAST"),
     "WINDOW": ("TUMBLING", "HOPPING", "SESSION", "EVERY", "GAP", "OFFSET", "ZONE", "FOR EACH"),

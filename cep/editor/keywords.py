@@ -7,11 +7,11 @@ from typing import Any
 from cep.compiler.aggregates import AGGREGATES
 from cep.compiler.typing.functions import FUNCTION_NAMES
 from cep.language.ast import OverKind
-from cep.language.grammar import CLAUSE_WORDS, JOIN_WORDS, PAIRED_CLAUSES, RESERVED, WINDOW_KINDS
+from cep.language.grammar import CLAUSE_WORDS, JOIN_WORDS, PAIRED_CLAUSES, RESERVED, STATUSES, WINDOW_KINDS
 from cep.program.window_functions import WINDOW_FUNCTIONS
 from cep.schema.time_literals import SHORT_UNITS, UNIT_WORDS
 
-CLAUSES = CLAUSE_WORDS | frozenset(PAIRED_CLAUSES.values()) | JOIN_WORDS
+CLAUSES = CLAUSE_WORDS | frozenset(PAIRED_CLAUSES.values()) | JOIN_WORDS | {"STATUS"} | STATUSES
 """Words that begin a clause, or that follow its first word."""
 
 CONSTANTS = frozenset(("TRUE", "FALSE", "NULL"))

@@ -456,6 +456,9 @@ class JoinKind(StrEnum):
     FULL = "FULL JOIN"  # of both
 
 
+SHADOW = "shadow"
+"""The status of a rule whose matches alert nobody; the other one is `live`, the default."""
+
 OUTER = (JoinKind.RIGHT, JoinKind.FULL)
 """The joins that keep rows of their table without a row of what stands before."""
 
@@ -653,6 +656,12 @@ class Rule:
     having: Expression | None = None
     is_view: bool = False
     parameters: tuple[Parameter, ...] = ()
+    status: str | None = None
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether its matches alert nobody."""
+        return self.status == SHADOW
 
 
 def stream_names(rules: Iterable[Rule]) -> list[str]:

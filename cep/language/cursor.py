@@ -17,6 +17,7 @@ from cep.language.grammar import (
     PAIRED_CLAUSES,
     RESERVED,
     RESERVED_CLAUSES,
+    STATUSES,
     VIEW_CLAUSES,
     WINDOW_CLAUSES,
     WINDOW_KINDS,
@@ -46,7 +47,7 @@ PARAMETER = re.compile(r"\$\{\w{1,60}\}|\{\{? ?\w{1,60} ?\}?\}|[$:@]\w{1,60}|%\(
 _SURE_PARAMETER = re.compile(r"\$\w{1,60}|\$\{\w{1,60}\}|\{\{ ?\w{1,60} ?\}\}")
 """A parameter wherever it is."""
 
-_BEHIND_VIEW = VIEW_CLAUSES | {"FROM", "JOIN", "TITLE", "SEVERITY", "TAGS"}
+_BEHIND_VIEW = VIEW_CLAUSES | {"FROM", "JOIN", "TITLE", "SEVERITY", "TAGS", "STATUS"}
 """First words of clauses that may stand behind the name of a view."""
 
 
@@ -330,6 +331,7 @@ class Cursor:
             word in RESERVED_CLAUSES
             or word in HEAD_CLAUSES
             or (word in PAIRED_CLAUSES and self.ahead().word == PAIRED_CLAUSES[word])
+            or (word == "STATUS" and self.ahead().word in STATUSES)
             or (word == "JOIN" and self.ahead(2).word == "ON")
             or (self.is_window_rule and self._starts_window_clause())
             or (self.is_view and self._starts_view_clause())

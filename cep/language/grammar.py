@@ -46,6 +46,9 @@ HEAD_CLAUSES = frozenset(("TITLE", "SEVERITY", "TAGS", "PARAM", "LET"))
 PAIRED_CLAUSES = {"NO": "SKIP", "ALL": "ROWS", "ONE": "ROW", "ON": "TIMEOUT", "MAX": "RUNS", "ORDER": "BY"}
 """Words that begin a clause only together with the next one: alone they are names."""
 
+STATUSES = frozenset(("SHADOW", "LIVE"))
+"""Words behind STATUS, which begins a clause only with one of them."""
+
 WINDOW_KINDS = frozenset(("TUMBLING", "HOPPING", "SESSION", "EVERY"))
 """Words behind WINDOW, which begins a clause only with one of them."""
 

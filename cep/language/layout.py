@@ -19,7 +19,7 @@ from cep.language.spaces import spaces
 WIDTH = 120
 """Length of a line, in characters, after which a condition on one line is divided."""
 
-_HEAD = frozenset(("TITLE", "SEVERITY", "TAGS"))
+_HEAD = frozenset(("TITLE", "SEVERITY", "TAGS", "STATUS"))
 _LISTS = frozenset(("LET", "DEFINE", "MEASURES", "SELECT"))
 _CONDITIONS = frozenset(("WHERE", "HAVING"))
 _NEVER_FIRST = (*CLOSING.values(), ",", ".")

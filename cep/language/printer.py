@@ -8,7 +8,7 @@ from typing import assert_never
 
 from cep.errors import Span
 from cep.language import ast
-from cep.language.grammar import CLAUSE_WORDS, RESERVED
+from cep.language.grammar import CLAUSE_WORDS, RESERVED, STATUSES
 from cep.schema.time_literals import print_duration, print_timestamp
 
 _QUOTED_WORDS = RESERVED | CLAUSE_WORDS | frozenset(("BY", "END", "FOR", "JOIN", "PERMUTE"))
@@ -22,15 +22,7 @@ def print_rules(rules: Iterable[ast.Rule]) -> str:
 def print_rule(rule: ast.Rule) -> str:
     """Return the text of one rule, with the clauses in their usual order and a final line end."""
     lines = [f"{'VIEW' if rule.is_view else 'RULE'} {_name(rule.name)}"]
-    if rule.title is not None:
-        lines.append(f"  TITLE {_quote(rule.title.text)}")
-    if rule.severity is not None:
-        lines.append(f"  SEVERITY {rule.severity}")
-    if rule.tags:
-        lines.append(f"  TAGS {', '.join(_tag(tag) for tag in rule.tags)}")
-    if rule.parameters:
-        items = [f"{_name(one.name)} = {_constant(one.value)}" for one in rule.parameters]
-        lines.append(f"PARAM {', '.join(items)}")
+    lines += _head(rule)
     lines.append(f"FROM {', '.join(_source(rule, number) for number in range(len(rule.streams)))}")
     lines += map(_join, rule.joins)
     if rule.is_view:
@@ -67,6 +59,21 @@ def print_rule(rule: ast.Rule) -> str:
         lines.append(f"AFTER MATCH {word}{rule.skip.target}{target}")
     lines += _report(rule.report)
     return "\n".join(lines) + "\n"
+
+
+def _head(rule: ast.Rule) -> Iterator[str]:
+    """Yield the clauses that say what a rule is."""
+    if rule.title is not None:
+        yield f"  TITLE {_quote(rule.title.text)}"
+    if rule.severity is not None:
+        yield f"  SEVERITY {rule.severity}"
+    if rule.tags:
+        yield f"  TAGS {', '.join(_tag(tag) for tag in rule.tags)}"
+    if rule.status is not None:
+        yield f"  STATUS {rule.status}"
+    if rule.parameters:
+        items = [f"{_name(one.name)} = {_constant(one.value)}" for one in rule.parameters]
+        yield f"PARAM {', '.join(items)}"
 
 
 def _source(rule: ast.Rule, number: int) -> str:
@@ -142,7 +149,8 @@ def print_pattern(pattern: ast.Pattern) -> str:
     """Return the text of a pattern, with the parentheses it needs."""
     match pattern:
         case ast.Step(variable=variable):
-            return _name(variable)
+            is_of_clause = variable.text.upper() in STATUSES  # after a variable `status`
+            return f"`{variable.text}`" if is_of_clause else _name(variable)
         case ast.Absence(variables=variables):
             text = f"!{_names(variables)}"
             return text if pattern.period is None else f"{text} FOR {_window(pattern.period)}"

@@ -39,7 +39,7 @@ from cep.schema.text_values import event_table_schema
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """Matches (`RuleSet.match_schema`), dead letters, late events, and counts.
+    """Matches (`RuleSet.schema_of`), dead letters, late events, counts, and the matches of shadow rules.
 
     Matches are in order (`RuleSet.in_order`). With corrections, as a stream, they are in the order in which a
     stream writes them.
@@ -51,6 +51,7 @@ class Result:
     dead_letters: pa.Table
     late: dict[Stream, pa.Table]
     counts: Counts
+    shadow: pa.Table
 
     def __repr__(self) -> str:
         n_late = sum(table.num_rows for table in self.late.values())
@@ -213,7 +214,8 @@ def match_chunks(
     # Corrections have a meaning only in their order.
     comes_in_order = as_stream and rules.corrections is not None
     ordered = rules.together(matches) if comes_in_order else rules.in_order(matches)
-    return Result(ordered, pa.concat_tables(dead), late_tables, counts)
+    live, shadow = (rules.matches_of(ordered, shadow=of) for of in (False, True))
+    return Result(live, pa.concat_tables(dead), late_tables, counts, shadow)
 
 
 def _static_tables(rules: RuleSet, rows_of: Callable[[Stream], Iterable[pa.Table]]) -> dict[str, GivenTable]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cep.program.program import EVENT_COLUMNS, OUTCOME
-from cep.rule_set import ENDED_BY, KIND, MATCH_COLUMNS, REVISION, RuleSet
+from cep.rule_set import ENDED_BY, KIND, MATCH_COLUMNS, REVISION, RULE_VERSION, RuleSet
 from cep.schema.text_values import json_text
 
 
@@ -39,6 +39,7 @@ def columns_of(rules: RuleSet) -> dict[str, tuple[str, ...]]:
             *([OUTCOME] if rule.timeouts else []),
             *([REVISION, KIND] if rules.has_kinds else []),
             *([ENDED_BY] if rules.tells_end else []),
+            *([RULE_VERSION] if rules.tells_version else []),
             *(name for name, _ in rule.measures if not (rule.is_view and name in (REVISION, KIND))),
             *(EVENT_COLUMNS if rule.all_rows else []),
         )

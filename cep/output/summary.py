@@ -40,6 +40,8 @@ def summary_lines(
     streams: Mapping[str, Stream],
     instead: str = "",
     read: Collection[tuple[str, str]] = (),
+    *,
+    shadow: Collection[str] = (),
 ) -> list[str]:
     """Return what happened: a line for each kind of count, and more if it needs a remedy.
 
@@ -49,8 +51,10 @@ def summary_lines(
         How else to run, so that no event is late.
     read
         The columns that rules read (`RuleSet.read_columns`).
+    shadow
+        The names of shadow rules.
     """
-    lines = _lines(_rows(counts), counts, streams, instead)
+    lines = _lines(_rows(counts, shadow), counts, streams, instead)
     about = _absent_lines(counts.absent_columns, counts, streams, read)
     return [*lines, *about, _summary_line("seconds", f"{seconds:.2f}", "")]
 
@@ -120,7 +124,7 @@ def _lines(rows: Iterable[_Row], counts: Counts, streams: Mapping[str, Stream], 
     return lines
 
 
-def _rows(counts: Counts) -> Iterator[_Row]:
+def _rows(counts: Counts, shadow: Collection[str] = ()) -> Iterator[_Row]:
     yield _Row("events", counts.events, "")
     for name, n in sorted(counts.versions.items()):
         yield _Row("versions", n, f"of table {name}")
@@ -129,7 +133,7 @@ def _rows(counts: Counts) -> Iterator[_Row]:
     if counts.corrected > 0:
         yield _Row("corrected", counts.corrected, "late events that were counted")
     yield _Row("duplicates", counts.duplicates, "")
-    yield _Row("matches", sum(counts.matches.values()), _by_rule(counts.matches))
+    yield from _matches(counts, shadow)
     for name, by_rule in (
         ("timeouts", counts.timeouts),
         ("suppressed", counts.suppressed),
@@ -163,6 +167,15 @@ def _rows(counts: Counts) -> Iterator[_Row]:
             yield _Row(name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}")
     if counts.state.keys() & {"warm", "cold", "snapshots"}:
         yield _Row("key groups", *_about_state(counts.state))
+
+
+def _matches(counts: Counts, shadow: Collection[str]) -> Iterator[_Row]:
+    """Yield the numbers of matches: of live rules, and of shadow rules if there are any."""
+    live = {rule: count for rule, count in counts.matches.items() if rule not in shadow}
+    yield _Row("matches", sum(live.values()), _by_rule(live))
+    if shadow:
+        unseen = {rule: counts.matches.get(rule, 0) for rule in shadow}
+        yield _Row("shadow", sum(unseen.values()), f"{_by_rule(unseen)}; they alert nobody")
 
 
 def _about_state(state: Mapping[str, int]) -> tuple[int, str]:

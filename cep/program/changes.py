@@ -26,7 +26,7 @@ class Verdict(StrEnum):
     """What a change of rules does to the state of one rule."""
 
     SAME = "same"
-    WORDS = "words"  # only its title, severity or tags changed
+    WORDS = "words"  # only its title, severity, tags or status changed
     MEASURES = "measures"  # only what it reports changed: its open runs continue
     CHANGED = "changed"  # its open runs end, and it begins again
     NEW = "new"
@@ -136,6 +136,9 @@ def _placed(programs: Sequence[Program]) -> dict[str, _Placed]:
     }
 
 
+_WORDS = {"title": "title", "severity": "severity", "tags": "tags", "status": "is_shadow"}
+
+
 class _Judged:
     """The rules of two sets, and which programs take over which state."""
 
@@ -199,8 +202,8 @@ class _Judged:
             return Verdict.CHANGED, told or ("the windows that it shares with other rules",)
         if then.identity.fingerprint == now.identity.fingerprint:
             words = [
-                f"its {name}"
-                for name in ("title", "severity", "tags")
+                f"its {word}"
+                for word, name in _WORDS.items()
                 if getattr(then.rule, name) != getattr(now.rule, name)
             ]
             return Verdict.WORDS if words else Verdict.SAME, tuple(words)

@@ -3,8 +3,8 @@
 A rule's identity does not depend on the other rules of its program. Numbers that do depend on them (bits of
 predicate words, indices of columns, names of derived columns) are replaced by what they represent.
 
-It does not include descriptions of a rule (title, severity, tags), limits of accepted events (lateness,
-bounds of event time), the layout of CSV files, or columns that no rule reads.
+It does not include descriptions of a rule (title, severity, tags, status), limits of accepted events
+(lateness, bounds of event time), the layout of CSV files, or columns that no rule reads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _Value: TypeAlias = "str | bytes | int | bool | Field | Iterable[_Value]"
 
-_ONLY_SAID = frozenset(("name", "title", "severity", "tags"))
+_ONLY_SAID = frozenset(("name", "title", "severity", "tags", "is_shadow"))
 
 _FOLLOWS = frozenset(
     (

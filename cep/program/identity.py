@@ -194,6 +194,17 @@ class ProgramIdentity:
             digest.update(hashlib.sha256(rule.name.encode()).digest() + rule.fingerprint)
         return digest.digest()[:FINGERPRINT_BYTES]
 
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The version of each rule, by its name: a hash of its meaning, 12 hexadecimal digits.
+
+        It does not depend on names, words or other rules, and depends on the values of parameters.
+        """
+        return {
+            rule.name: hashlib.sha256(self.shared.fingerprint + rule.fingerprint).hexdigest()[:12]
+            for rule in self.rules
+        }
+
     def to_json(self) -> dict[str, Any]:
         """Return a form for JSON."""
         return {"shared": self.shared.to_json(), "rules": [rule.to_json() for rule in self.rules]}

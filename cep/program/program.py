@@ -121,6 +121,7 @@ class RuleProgram:
     suppress_us: int = 0  # after a match, those of the same key that end within this time are not reported
     n_per_day: int = 0  # matches of a key that end in one day, beyond which they are not reported; 0: none
     windowed: WindowRule | None = None  # of a window rule; its tables are those of a pattern of one event
+    is_shadow: bool = False  # its matches alert nobody
     is_view: bool = False  # each row replaces that of its key; its tables are those of a pattern of one event
 
     @property

@@ -6,7 +6,7 @@ the number of rules and keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial, reduce
@@ -41,6 +41,7 @@ from spark_runtime.wire.output import (
     MATCH,
     MATCHES_COLUMN,
     OUTPUT_SCHEMA,
+    SHADOW,
     TEXT,
     carried_schema,
     is_carried_as_text,
@@ -219,24 +220,31 @@ class Dataflow:
             )
         )
 
-    def matches(self, output: DataFrame) -> DataFrame:
-        """Return the matches in the operator's output, with times as timestamps."""
-        schema = self.rules.match_schema
+    def matches(
+        self, output: DataFrame, names: Collection[str] | None = None, schema: pa.Schema | None = None
+    ) -> DataFrame:
+        """Return the matches in the operator's output, with times as timestamps: of some rules, or of all.
+
+        Without `names` those of all live rules.
+        """
+        if names is None and self.rules.shadow:
+            names = self.rules.names(shadow=False)
+        schema = schema or self.rules.schema_of(shadow=False)
         columns = [_as_reported(quoted(field.name), field.type).alias(field.name) for field in schema]
         carried = spark_schema(carried_schema(schema))
         packed = output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
         packed = of_schema(packed, pa.schema([OUTPUT_SCHEMA.field(MATCHES_COLUMN)]))
-        return packed.mapInArrow(self.operator.unpack, carried).select(*columns)
+        return packed.mapInArrow(partial(self.operator.unpack, names, schema), carried).select(*columns)
 
     def findings(self, output: DataFrame) -> DataFrame:
         """Return all of the operator's output: `kind`, and a column for each kind (`findings.COLUMNS`)."""
-        unpacker = Unpacker(self.rules.match_schema)
+        unpacker = Unpacker(self.rules.match_schema, self.rules.shadow)
         rows = of_schema(output, OUTPUT_SCHEMA).mapInArrow(unpacker, spark_schema(unpacker.schema))
         match = [
             _as_reported(F.col(match_column(number)), field.type).alias(field.name)
             for number, field in enumerate(self.rules.match_schema)
         ]
-        parts = [F.when(F.col(KIND) == MATCH, F.struct(*match)).alias(MATCH)]
+        parts = [F.when(F.col(KIND).isin(MATCH, SHADOW), F.struct(*match)).alias(MATCH)]
         for kind, columns in COLUMNS.items():
             struct = F.struct(*(F.col(column).alias(name) for name, column in columns.items()))
             parts.append(F.when(F.col(KIND) == kind, struct).alias(kind))

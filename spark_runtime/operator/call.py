@@ -20,7 +20,7 @@ from cep.engine.matching.counters import Counters
 from cep.engine.prepare.versions import extent_rows
 from cep.formats.late_events import late_schema
 from cep.program.program import TIME_COLUMN, missing_column, widened
-from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RuleSet
+from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RULE_VERSION, RuleSet, of_rules
 from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.delays import count_delays
 from spark_runtime.operator.late import Late
@@ -145,12 +145,14 @@ class Results:
     counts: list[str]
     deadline_us: int | None
 
-    def add_past(self, matches: pa.Table) -> None:
+    def add_past(self, matches: pa.Table, rules: RuleSet) -> None:
         """Add matches of the past, in the schema of carried matches."""
         names, counts = np.unique(np.asarray(matches.column("rule")).astype(str), return_counts=True)
         by_rule = dict(zip(names.tolist(), counts.tolist(), strict=True))
         self.found.matches.append(matches)
-        self.counts.append(Counts(rows=matches.num_rows, matches=by_rule).to_json())
+        n_shadow = sum(n for name, n in by_rule.items() if name in rules.shadow)
+        counted = Counts(rows=matches.num_rows - n_shadow, shadow_rows=n_shadow, matches=by_rule)
+        self.counts.append(counted.to_json())
 
     def output(self, delivery: Delivery, rules: RuleSet, file: str) -> Iterator[pa.RecordBatch]:
         """Deliver the results, in files named after `file`; yield the rest, and the counts."""
@@ -292,9 +294,12 @@ class Call:
         if self.newest is not None:
             self.newest.add(matches)
         schema = self.found.matches.schema
-        self.counts.rows += n
         told = ended_by if self.rules.tells_end else ""
-        self.found.matches.append(carried_rows(matches, schema, told))
+        found = carried_rows(matches, schema, self.rules, told)
+        n_shadow = of_rules(found, self.rules.shadow, schema).num_rows if self.rules.shadow else 0
+        self.counts.shadow_rows += n_shadow
+        self.counts.rows += n - n_shadow
+        self.found.matches.append(found)
 
     def results(self, deadline_us: int | None = None) -> Results:
         """Return the results, after all parcels were pushed and event time has advanced.
@@ -310,12 +315,14 @@ class Call:
         return Results(self.found, counts, deadline_us)
 
 
-def carried_rows(matches: pa.Table, schema: pa.Schema, ended_by: str = "") -> pa.Table:
+def carried_rows(matches: pa.Table, schema: pa.Schema, rules: RuleSet, ended_by: str = "") -> pa.Table:
     """Return matches of a program as rows of all rules; `ended_by`: what released them, if rows say so."""
     n = matches.num_rows
     columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
     if ended_by:
         columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])
+    if rules.tells_version:
+        columns[RULE_VERSION] = rules.versions_in(matches.column("rule"))
     arrays = [
         widened(columns[field.name], field.type) if field.name in columns else missing_column(field, n)
         for field in schema

@@ -8,10 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cep.counts import Counts
 from cep.program.program import missing_column
-from spark_runtime.wire.output import COUNTS, DEAD, KIND, LATE, MATCH, MATCHES_COLUMN, TEXT, carried_schema
+from spark_runtime.wire.output import (
+    COUNTS,
+    DEAD,
+    KIND,
+    LATE,
+    MATCH,
+    MATCHES_COLUMN,
+    SHADOW,
+    TEXT,
+    carried_schema,
+)
 from spark_runtime.wire.parcels import table_of_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +40,7 @@ COLUMNS = {
 }
 """Value of `kind`, also the name of the column that has a value -> its fields -> columns of `Unpacker`.
 
-The remaining kind is `MATCH`.
+The remaining kinds are `MATCH`, and `SHADOW`, whose values are in the column `MATCH`, too.
 """
 
 _BY_NAME = {
@@ -55,6 +66,7 @@ class Unpacker:
     """Turns the operator's output, in the workers, into a row for each match, text and count."""
 
     match_schema: pa.Schema
+    shadow: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -74,7 +86,10 @@ class Unpacker:
             for kind, text, data in zip(kinds.to_pylist(), texts.to_pylist(), packed, strict=True):
                 if kind == MATCH:
                     matches = table_of_bytes(data.as_buffer(), carried).rename_columns(names)
-                    yield from _filled(matches.append_column(KIND, _all(MATCH, matches)), schema)
+                    is_shadow = pc.is_in(matches.column(0), pa.array(sorted(self.shadow), pa.string()))
+                    yield from _filled(
+                        matches.append_column(KIND, pc.if_else(is_shadow, SHADOW, MATCH)), schema
+                    )
                 else:
                     rows += _rows(kind, text)
             if rows:
@@ -100,10 +115,6 @@ def _rows(kind: str, text: str) -> Iterator[dict[str, Any]]:
         yield {KIND: LATE, _STREAM: kind.removeprefix(f"{LATE}: "), _RAW: text}
 
 
-def _all(text: str, table: pa.Table) -> pa.Array:
-    return pa.array([text] * table.num_rows, pa.string())
-
-
 def _filled(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
     """Return the rows as a batch with all columns of `schema`."""
     arrays = [
@@ -121,6 +132,7 @@ class Findings:
     """The parts of a result of `detect_all`, each with its own columns."""
 
     matches: DataFrame
+    shadow: DataFrame
     late: DataFrame
     dead_letters: DataFrame
     counts: DataFrame
@@ -128,5 +140,5 @@ class Findings:
 
 def split(found: DataFrame) -> Findings:
     """Return the parts of a DataFrame of `detect_all`, or of one of its micro-batches in `foreachBatch`."""
-    parts = [found.where(f"kind = '{kind}'").select(f"{kind}.*") for kind in (MATCH, *COLUMNS)]
-    return Findings(*parts)
+    column = {MATCH: MATCH, SHADOW: MATCH, **dict(zip(COLUMNS, COLUMNS, strict=True))}
+    return Findings(*(found.where(f"kind = '{kind}'").select(f"{of}.*") for kind, of in column.items()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
 from cep.errors import StateError
-from cep.rule_set import RuleSet
+from cep.rule_set import RuleSet, of_rules
 from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call, Moment, Results
 from spark_runtime.operator.owner import owners_of
@@ -120,7 +120,7 @@ class KeyGroups:
             results, value = self._call_inline(value, moment, parcels)
         if takes_over and change is not None:
             for table in change.matches(group):
-                results.add_past(table)
+                results.add_past(table, self.rules)
         state.update((value,))
         if results.deadline_us is not None:
             # Spark calls when its watermark is past the timeout; we want the call when it is reached.
@@ -281,13 +281,19 @@ class KeyGroups:
         yield from fed
         yield from found if is_last else as_parcels(found, packer.labels[number % len(packer.labels)])
 
-    def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the matches in rows of output (`carried_schema`)."""
+    def unpack(
+        self, names: Collection[str] | None, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the matches in rows of output (`carried_schema` of `schema`): of some rules, or of all."""
         self.delivery.shared.require()  # Spark writes the rows in the same task
-        schema = carried_schema(self.rules.match_schema)
+        carried = carried_schema(self.rules.match_schema)
+        wanted = carried_schema(schema)
         for batch in batches:
             for data in batch.column(0).to_pylist():
-                yield from table_of_bytes(data, schema).to_batches()
+                found = table_of_bytes(data, carried)
+                if names is not None:
+                    found = of_rules(found, names, wanted).cast(wanted)
+                yield from found.to_batches()
 
 
 def _n_touched(chain: Chain) -> int:

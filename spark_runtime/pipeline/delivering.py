@@ -49,7 +49,8 @@ from spark_runtime.wire.shared import SharedFolders
 class NamedSink:
     """A sink, and its name, which is unique in the pipeline and the same after a restart.
 
-    `shown` names it for people: its format, and a number if several have it; ``late``, ``dead_letter``.
+    `shown` names it for people: its format, and a number if several have it; ``late``, ``dead_letter``,
+    ``shadow``.
     """
 
     name: str
@@ -62,7 +63,8 @@ def named(sinks: Iterable[tuple[object, AnySink]], shown: Iterable[str] = ()) ->
     seen: Counter[str] = Counter()
     found = []
     for (settings, sink), text in zip(sinks, chain(shown, repeat("")), strict=False):
-        name = sha256(f"{sink.output.kind} {settings!r}".encode()).hexdigest()[:16]
+        kind = "shadow" if sink.output.is_shadow else sink.output.kind
+        name = sha256(f"{kind} {settings!r}".encode()).hexdigest()[:16]
         seen[name] += 1
         found.append(NamedSink(f"{name}-{seen[name]}", sink, text))
     return tuple(found)
@@ -208,7 +210,7 @@ class Delivering:
         if isinstance(sink, TableSink):
             sink.write_rows(batch, found.rows(wanted, n_rows))
         elif wanted.kind == MATCH:
-            sink.write_batch(batch, BatchRows(n_rows, self.flow.matches(output)))
+            sink.write_batch(batch, BatchRows(n_rows, self.flow.matches(output, wanted.rules, wanted.schema)))
         else:
             frame = self.flow.objects(output, wanted.kind, wanted.schema)
             sink.write_batch(batch, BatchRows(n_rows, frame))
@@ -218,7 +220,7 @@ class Delivering:
 def _n_rows(output: Output, counts: Counts) -> int:
     """Return the number of rows of an output."""
     if output.kind == MATCH:
-        return counts.rows
+        return counts.shadow_rows if output.is_shadow else counts.rows
     if output.stream is not None:
         return counts.late_of.get(output.stream.name, 0)
     assert output.kind == DEAD

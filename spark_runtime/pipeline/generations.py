@@ -10,12 +10,12 @@ Checkpoints of earlier versions have no records: their rules are those of `check
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cep.errors import StateError
-from cep.program.changes import Changes, RuleChange, Verdict
+from cep.program.changes import KEPT, Changes, RuleChange, Verdict
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
 
@@ -107,6 +107,16 @@ class Generation:
         """Return the next generation."""
         told = tuple(change for change in changes.rules if change.verdict is not Verdict.SAME)
         return Generation(self.number + 1, rules, batch, begins_us, told, cause)
+
+
+def change_lines(changes: Changes) -> Iterator[str]:
+    """Yield a line about each rule that is not the same."""
+    told = [change for change in changes.rules if change.verdict is not Verdict.SAME]
+    width = max((len(change.rule) for change in told), default=0)
+    for change in told:
+        ends = [] if change.verdict in KEPT or change.verdict is Verdict.NEW else ["its open runs end"]
+        why = "; ".join((*change.reasons, *ends))
+        yield f"  {change.verdict.value:<8}  {change.rule:<{width}}  {why}".rstrip()
 
 
 def numbers(files: CheckpointFiles) -> list[int]:

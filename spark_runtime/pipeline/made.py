@@ -52,6 +52,7 @@ class Pipeline:
     sinks: tuple[SinkSpec, ...]
     late: SinkSpec | None
     dead_letter: SinkSpec | None
+    shadow: SinkSpec | None
     checkpoint: str
     trigger: str  # "available_now", or an interval
     finishes: bool
@@ -72,6 +73,7 @@ class Pipeline:
     state_memory_mb: int | None = None  # of warm state on a machine; None: a quarter of its memory
     reload: Reload = Reload.AFTER_APPROVAL
     down_after_s: float = 300.0  # of a continuous stream: how long it may be down without a gap
+    shadow_rules: tuple[str, ...] = ()  # that are shadow rules, whatever their status
     rule_paths: tuple[str, ...] = ()  # files, folders and patterns from which the rules come
 
     def with_rules(self, rules: RuleSet, texts: tuple[Source, ...]) -> Pipeline:
@@ -103,7 +105,7 @@ class Pipeline:
 
     def outputs(self) -> Iterator[WithOutputs]:
         """Yield each sink with its outputs."""
-        return _with_outputs(self.rules, self.sinks, self.late, self.dead_letter)
+        return _with_outputs(self.rules, self.sinks, self.late, self.dead_letter, self.shadow)
 
     def sink_names(self) -> Iterator[str]:
         """Yield a name for people of each of `opened_sinks`: its format, ``kafka-2``, ``late``."""
@@ -114,7 +116,8 @@ class Pipeline:
                 seen[name] += 1
                 name = name if seen[name] == 1 else f"{name}-{seen[name]}"
             else:
-                name = "late" if spec is self.late else "dead_letter"
+                others = {"late": self.late, "dead_letter": self.dead_letter, "shadow": self.shadow}
+                name = next(name for name, other in others.items() if other is spec)
             yield from [name] * len(outputs)
 
     def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
@@ -143,14 +146,25 @@ class Pipeline:
 
 
 def _with_outputs(
-    rules: RuleSet, sinks: Sequence[SinkSpec], late: SinkSpec | None, dead_letter: SinkSpec | None
+    rules: RuleSet,
+    sinks: Sequence[SinkSpec],
+    late: SinkSpec | None,
+    dead_letter: SinkSpec | None,
+    shadow: SinkSpec | None,
 ) -> Iterator[WithOutputs]:
     """Yield each sink with its outputs; `late` has one output for each stream."""
-    yield from ((spec, (Output(MATCH, rules.match_schema),)) for spec in sinks)
+    yield from ((spec, (_matches(rules, is_shadow=False),)) for spec in sinks)
     if late is not None:
         yield late, list(_late(rules))
     if dead_letter is not None:
         yield dead_letter, (Output(DEAD, DEAD_LETTER_SCHEMA),)
+    if shadow is not None:
+        yield shadow, (_matches(rules, is_shadow=True),)
+
+
+def _matches(rules: RuleSet, *, is_shadow: bool) -> Output:
+    names = rules.names(shadow=is_shadow) if rules.shadow or is_shadow else None
+    return Output(MATCH, rules.schema_of(shadow=is_shadow), rules=names, is_shadow=is_shadow)
 
 
 def _late(rules: RuleSet) -> Iterator[Output]:

@@ -35,7 +35,7 @@ from spark_runtime.storage.lock import locked
 _UMASK = "spark.hadoop.fs.permissions.umask-mode"
 
 
-def run_pipeline(
+def run_pipeline(  # noqa: PLR0913 - all but one have a default
     path: str | Path,
     *,
     console: Console | None = None,
@@ -45,6 +45,7 @@ def run_pipeline(
     roots: Sequence[str] = (),
     allow_spark_settings: bool = False,
     ui: Address | None = None,
+    shadow: Sequence[str] = (),
 ) -> Summary:
     """Run the pipeline file at `path` to its end or until Ctrl-C; return a summary.
 
@@ -65,6 +66,8 @@ def run_pipeline(
     roots
         Folders, or addresses of folders in other file systems, in which all paths of the file must be; empty:
         any.
+    shadow
+        Names of rules that are shadow rules, whatever their status.
     allow_spark_settings
         Accept all settings under `spark`, even those that can run code.
     ui
@@ -75,7 +78,7 @@ def run_pipeline(
     RuleError, InputError, StateError, SetupError, CepError
         The run failed; the message says why.
     """
-    load = partial(_loaded, path, Trust.of(roots, any_spark_setting=allow_spark_settings), ui)
+    load = partial(_loaded, path, Trust.of(roots, any_spark_setting=allow_spark_settings), ui, shadow)
     pipeline = load()
     errors = Console(stderr=True, highlight=False)
     if pipeline.warnings:
@@ -114,8 +117,8 @@ def run_pipeline(
     return summary
 
 
-def _loaded(path: str | Path, trust: Trust, ui: Address | None) -> Pipeline:
-    pipeline = load_pipeline(path, trust)
+def _loaded(path: str | Path, trust: Trust, ui: Address | None, shadow: Sequence[str]) -> Pipeline:
+    pipeline = load_pipeline(path, trust, shadow)
     return pipeline if ui is None else replace(pipeline, ui=ui)
 
 
@@ -129,7 +132,9 @@ def _shown(pipeline: Pipeline, summary: Summary, *, is_quiet: bool) -> Iterator[
         yield from loss_lines(summary.counts, streams, instead, pipeline.rules.read_columns, kept=kept)
         return
     read = pipeline.rules.read_columns
-    yield from summary_lines(summary.counts, summary.seconds, streams, instead, read)
+    yield from summary_lines(
+        summary.counts, summary.seconds, streams, instead, read, shadow=pipeline.rules.shadow
+    )
     if summary.time is not None:
         for word, text in summary.time.summary_lines():
             yield f"{word:<14}{'':>12}  {text}"

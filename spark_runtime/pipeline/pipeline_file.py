@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -116,6 +116,7 @@ class PipelineSettings:
     sinks: yaml.Node | None = declared.later()
     late: yaml.Node | None = declared.later()
     dead_letter: yaml.Node | None = declared.later()
+    shadow: yaml.Node | None = declared.later()
     checkpoint: str = declared.path("")
     trigger: str = declared.own(_trigger, AVAILABLE_NOW)
     finishes: bool = declared.choice({"finish": True}, False, name="at_end")
@@ -126,6 +127,7 @@ class PipelineSettings:
         None, "us", above_zero=True, otherwise=_NO_END, name="end_waits_after"
     )
     is_stream: bool = declared.choice({"stream": True, "batch": False}, name="mode")
+    tells_version: bool = declared.flag(False, name="rule_version")
     file_mode: FileMode = declared.file_mode()
     keeps_files: bool = declared.choice({"files": True, "inline": False}, name="state")
     state_memory_mb: int | None = declared.integer(None, at_least=1)
@@ -172,8 +174,10 @@ class _HasSettings(Protocol):
 _T = TypeVar("_T", bound=_HasSettings)
 
 
-def load_pipeline(path: str | Path, trust: Trust = WHOLE) -> Pipeline:
+def load_pipeline(path: str | Path, trust: Trust = WHOLE, shadow: Sequence[str] = ()) -> Pipeline:
     """Return the pipeline of the file at `path`, which is trusted so far.
+
+    `shadow` names rules that are shadow rules, whatever their status.
 
     Raises RuleError: the file, or the rules and streams that it names, are wrong; the error lists every
     problem.
@@ -189,7 +193,7 @@ def load_pipeline(path: str | Path, trust: Trust = WHOLE) -> Pipeline:
         ) from error
     pipeline = None
     with suppress(TooManyErrorsError):  # the last diagnostic reports it
-        pipeline = _Reader(document, path.resolve(), trust).pipeline()
+        pipeline = _Reader(document, path.resolve(), trust, shadow).pipeline()
     if pipeline is None or any(problem.is_error for problem in document.diagnostics):
         raise RuleError(in_order(document.diagnostics))
     return pipeline
@@ -198,7 +202,8 @@ def load_pipeline(path: str | Path, trust: Trust = WHOLE) -> Pipeline:
 class _Reader:
     """Reads one document, which collects problems. Methods return None if something is invalid."""
 
-    def __init__(self, document: Document, file: Path, trust: Trust) -> None:
+    def __init__(self, document: Document, file: Path, trust: Trust, shadow: Sequence[str]) -> None:
+        self.shadow = shadow
         self.document = document
         self.trust = trust
         self.folder = file.parent
@@ -224,6 +229,7 @@ class _Reader:
         dead = None
         if "dead_letter" in found:
             dead = self._sink(found["dead_letter"], "`dead_letter`", DEAD)
+        shadow = self._sink(found["shadow"], "`shadow`", MATCH) if "shadow" in found else None
         given = read(PipelineSettings, settings)
         if "spark" in found:
             check_spark_settings(document, found["spark"], self.trust)
@@ -263,6 +269,7 @@ class _Reader:
             return None
         rules, texts, warnings = compiled
         rules = rules.with_corrections(corrections)
+        rules = rules.telling_version() if given.tells_version else rules
         static = static_entries(rules, sources)
         made = Pipeline(
             name=self.file.stem,
@@ -273,6 +280,7 @@ class _Reader:
             sinks=sinks,
             late=late,
             dead_letter=dead,
+            shadow=shadow,
             checkpoint=given.checkpoint,
             trigger=given.trigger,
             # A batch is always complete; the same file may declare it for its stream.
@@ -295,8 +303,11 @@ class _Reader:
             reload=given.reload,
             down_after_s=given.down_after_s,
             rule_paths=self._watched(found),
+            shadow_rules=tuple(self.shadow),
         )
-        others = (found[name] for name, sink in (("late", late), ("dead_letter", dead)) if sink)
+        others = (
+            found[name] for name, sink in (("late", late), ("dead_letter", dead), ("shadow", shadow)) if sink
+        )
         nodes = [*_listed(found["sinks"]), *others]
         check_places(document, [(node, *item) for node, item in zip(nodes, made.outputs(), strict=True)])
         check_columns(document, made.outputs())
@@ -490,14 +501,14 @@ class _Reader:
             return None
         try:
             rulebook = load_rulebook(paths, streams)
-            compiled = compile_rulebook(rulebook, given.only, dict(given.parameters))
+            compiled = compile_rulebook(rulebook, given.only, dict(given.parameters), self.shadow)
         except RuleError as error:
             self.document.diagnostics += error.diagnostics
             return None
         if sources is not None:
             place = found.get("sources") or found["source"]
             check_entries(self.document, compiled.rule_set, sources, place)
-        is_changed = given.only or given.parameters
+        is_changed = given.only or given.parameters or self.shadow
         texts = texts_of(compiled) if is_changed else rulebook.sources
         return compiled.rule_set, texts, compiled.warnings
 

@@ -171,10 +171,10 @@ class FoundMatches:
     `keeps`: whether more than their number is kept.
     """
 
-    def __init__(self, rules: Sequence[str], schema: pa.Schema, ended_by: str, *, keeps: bool) -> None:
-        self.n: dict[str, int] = dict.fromkeys(rules, 0)
-        self.rows = Matches(schema)
-        self._names, self._ended_by, self._keeps = pa.array(rules, pa.string()), ended_by, keeps
+    def __init__(self, rules: RuleSet, names: Sequence[str], *, keeps: bool) -> None:
+        self.n: dict[str, int] = dict.fromkeys(names, 0)
+        self.rows = Matches(carried_schema(rules.match_schema))
+        self._rules, self._names, self._keeps = rules, pa.array(names, pa.string()), keeps
 
     def put(self, matches: pa.Table) -> None:
         """Add those of `matches` that are of these rules."""
@@ -184,7 +184,8 @@ class FoundMatches:
         for counted in pc.value_counts(chosen.column("rule").combine_chunks()).to_pylist():
             self.n[counted["values"]] += counted["counts"]
         if self._keeps:
-            self.rows.append(carried_rows(chosen, self.rows.schema, self._ended_by))
+            ended_by = BY_EVENT if self._rules.tells_end else ""
+            self.rows.append(carried_rows(chosen, self.rows.schema, self._rules, ended_by))
 
 
 def _sources(checkpoint: Checkpoint, pipeline: Pipeline, rules: RuleSet) -> dict[str, Source]:
@@ -232,9 +233,7 @@ def reading(
 
 def new_matches(rules: RuleSet, names: Sequence[str], matches: PastMatches) -> FoundMatches:
     """Return room for the matches of some rules."""
-    ended_by = BY_EVENT if rules.tells_end else ""
-    keeps = matches is not PastMatches.NONE
-    return FoundMatches(names, carried_schema(rules.match_schema), ended_by, keeps=keeps)
+    return FoundMatches(rules, names, keeps=matches is not PastMatches.NONE)
 
 
 def write_matches(place: Path, found: FoundMatches) -> None:

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.warm import is_warm, missing, warm_up
 from cep.errors import CepError, Source
-from cep.program.changes import BEGINNING, KEPT, Changes, Verdict, changes_of
+from cep.program.changes import BEGINNING, Changes, Verdict, changes_of
 from cep.program.identity import differences
 from cep.rule_set import RuleSet
 from cep.rulebook import compile_texts
@@ -42,6 +42,7 @@ from spark_runtime.pipeline.generations import (
     Cause,
     Standing,
     cannot_continue,
+    change_lines,
     numbers,
     renewed,
     require_continues,
@@ -96,13 +97,8 @@ class Candidate:
         return self.is_only_words and {Verdict.SAME}.issuperset(self.changes.verdicts.values())
 
     def lines(self) -> Iterator[str]:
-        """Yield a line about each rule that is not the same."""
-        told = [change for change in self.changes.rules if change.verdict is not Verdict.SAME]
-        width = max((len(change.rule) for change in told), default=0)
-        for change in told:
-            ends = [] if change.verdict in KEPT or change.verdict is Verdict.NEW else ["its open runs end"]
-            why = "; ".join((*change.reasons, *ends))
-            yield f"  {change.verdict.value:<8}  {change.rule:<{width}}  {why}".rstrip()
+        """Return a line about each rule that is not the same."""
+        return change_lines(self.changes)
 
 
 def candidate(before: StoredRules, rules_before: RuleSet, now: Pipeline) -> Candidate:
@@ -139,6 +135,7 @@ def compiled(stored: StoredRules, like: Pipeline) -> RuleSet:
             f"{differences(stored.programs, again.programs)}",
             "change the rules with the version that wrote the checkpoint, then install this one",
         )
+    rules = rules.telling_version() if like.rules.tells_version else rules
     return rules.telling_end() if like.end_waits_after_us is not None else rules
 
 
@@ -264,10 +261,17 @@ class Reloading:
             self._waits = found
             self._say(
                 "warning: the rules have changed, and nobody has approved it: the run continues with the "
-                "rules before\n" + "\n".join(found.lines()) + f"\nhelp: cep approve {self._pipeline.file}"
+                "rules before\n"
+                + "\n".join(found.lines())
+                + f"\nhelp: cep approve {self._pipeline.file}{self._options}"
             )
             return
         self._waits, self._next = None, found
+
+    @property
+    def _options(self) -> str:
+        """The options of `cep approve` with which it approves what this run proposes."""
+        return "".join(f" --shadow {name}" for name in self._pipeline.shadow_rules)
 
     def _approval(self, before: StoredRules, now: StoredRules) -> Approval | None:
         """Return the approval of a change, or None; report once why it cannot be read.

@@ -51,6 +51,11 @@ class StoredRules:
         streams = [_as_json(self.streams[name]) for name in sorted(self.streams)]
         return hashlib.sha256(json.dumps([texts, streams]).encode()).hexdigest()[:12]
 
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The version of each rule by its name (`ProgramIdentity.versions`)."""
+        return {name: of for program in self.programs for name, of in program.versions.items()}
+
     def to_json(self) -> str:
         """Return a text for a file."""
         found: dict[str, Any] = {

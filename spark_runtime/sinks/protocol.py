@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cep.errors import StateError
 from cep.formats.late_events import as_declared, json_lines
+from cep.rule_set import of_rules
 from cep.schema.stream import Stream
 from spark_runtime.wire.output import MATCH, Matches
 
@@ -103,17 +104,27 @@ class Output:
     kind
         `MATCH`, `DEAD`, or the `late_kind` of `stream`.
     schema
-        Columns of its rows: `RuleSet.match_schema`, `DEAD_LETTER_SCHEMA`, or `declared_schema` of `stream`.
+        Columns of its rows: `RuleSet.schema_of`, `DEAD_LETTER_SCHEMA`, or `declared_schema` of `stream`.
     stream
         The stream of the late events.
     folder
         The folder name that separates late events of several streams; otherwise empty.
+    rules
+        The rules whose matches it has; None: all of them.
+    is_shadow
+        Whether it has the matches of shadow rules.
     """
 
     kind: str
     schema: pa.Schema
     stream: Stream | None = None
     folder: str = ""
+    rules: frozenset[str] | None = None
+    is_shadow: bool = False
+
+    def chosen(self, matches: pa.Table) -> pa.Table:
+        """Return the rows and columns of matches that are in the output."""
+        return matches if self.rules is None else of_rules(matches, self.rules, self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +138,16 @@ class Rows:
     found: Matches | Sequence[Any]  # tables of matches or of late events; dead letters as JSON
 
     def __bool__(self) -> bool:
-        return bool(self.found)
+        if self.output.rules is None:
+            return bool(self.found)
+        return any(len(self.output.chosen(table)) for table in self.found)
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows as tables of the output's schema."""
         output = self.output
         if output.kind == MATCH:
-            yield from (table.cast(output.schema) for table in self.found)
+            chosen = map(output.chosen, self.found)
+            yield from (table.cast(output.schema) for table in chosen if len(table))
         elif output.stream is not None:
             yield from (as_declared(table, output.stream) for table in self.found)
         elif self.found:

@@ -16,6 +16,7 @@ KIND = "_kind"
 """Column of the operator's output: one of the four below, `LATE` with the name of the stream."""
 
 MATCH = "match"  # `_matches`: some matches
+SHADOW = "shadow"  # only in the results of `detect_all`: matches of shadow rules
 LATE = "late"  # `_text`: the late event as JSON (`cep.formats.late_events.json_lines`)
 DEAD = "dead"  # `_text`: the dead letter as JSON (`cep.formats.dead_letter.DEAD_LETTER_SCHEMA`)
 COUNTS = "counts"  # `_text`: `cep.counts.Counts` of one call, as JSON

@@ -23,6 +23,12 @@ from cep.errors import CepError, StateError
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.local.match_file import match_chunks
+from tests.kills.feeds import feed_of
+from tests.kills.pipelines import KilledPipeline
+from tests.kills.points import OF_A_CHANGE
+from tests.kills.runs import Kill
+from tests.kills.ticks import RELOADED, compared
+from tests.kills.written import sink_of
 from tests.spark.events import EVENTS_RULE, LATENESS_SECONDS, ROOM_RULE, RULES, STRICT_RULE, compiled, table
 from tests.spark.test_pipeline import FINISH, keyed_events, quiet_run, read, write_json, write_pipeline
 
@@ -325,6 +331,52 @@ def test_a_change_that_was_only_recorded_may_be_taken_back(
     rows, whole = found(tmp_path), local_matches(BEFORE, EVENTS)
     names = {row["rule"] for row in whole}
     assert ids(rows, *names) == ids(whole, *names)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("point", OF_A_CHANGE)
+def test_a_process_that_is_killed_around_the_record_of_new_rules_goes_on(tmp_path: Path, point: str) -> None:
+    sinks = {name: sink_of(name, {}, tmp_path) for name in ("json", "parquet")}
+    pipeline = KilledPipeline(tmp_path, feed_of("files", {}, tmp_path), sinks, RELOADED)
+    pipeline.send(40)
+    pipeline.run()
+    pipeline.change()
+    pipeline.send(40)
+    assert pipeline.run(Kill(OF_A_CHANGE[point])), "the point was not reached"
+    records = tmp_path / "checkpoint/rules"
+    assert (records / "1.json").exists() is point.startswith("after")
+    pipeline.finish()
+    pipeline.run()
+    assert sorted(file.name for file in records.iterdir()) == ["0.json", "1.json"]
+    for name, rows in pipeline.rows().items():
+        what = compared(pipeline.expected(), rows)
+        assert (what.lost, what.foreign, what.n_twice) == ((), (), 0), name
+
+
+def test_restored_rules_come_back_by_the_same_door(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "")
+    checkpoint, rules = str(tmp_path / "out/checkpoint"), tmp_path / "readings.cep"
+    quiet_run(file)
+    rules.write_text(LONG + ROOM_RULE)
+    cep("approve", str(file))
+    quiet_run(file)
+    told = cep("restore-rules", checkpoint, "0")
+    assert "  new       whole\n" in told
+    assert rules.read_text() == BEFORE
+    add(tmp_path, SECOND)
+    capfd.readouterr()
+    quiet_run(file)
+    assert "nobody has approved it" in capfd.readouterr().err
+    cep("approve", str(file), "--by", "ann")
+    file.write_text(f"{file.read_text()}\n{FINISH}\n")
+    quiet_run(file)
+    first, _, third = map(json.loads, cep("history", checkpoint, "--format", "json").splitlines())
+    assert (third["version"], third["versions"]) == (first["version"], first["versions"])
+    assert third["approved_by"] == "ann"
+    rows, whole = found(tmp_path), local_matches(BEFORE, EVENTS)
+    assert ids(rows, "rise", "silence") == ids(whole, "rise", "silence")
 
 
 DOORS = "doors: {event_time: ts, tie_break: [id], schema: {id: bigint, ts: timestamp, sensor: string}}"

@@ -116,6 +116,14 @@ class MatchStreams:
             )
         elif is_rule and name.text in self.cycles.get(rule.name.text, ()):
             self._report_cycle(rule, name, report)
+        elif is_rule and self.rules[name.text].is_shadow and not rule.is_shadow:
+            report(
+                "E0249",
+                f"`{rule.name.text}` reads the matches of `{name.text}`, which alert nobody",
+                name.span,
+                "a shadow rule",
+                f"give `{rule.name.text}` STATUS shadow, too, or let `{name.text}` be live",
+            )
         elif is_rule and self.made.get(name.text, ...) is None:
             report(
                 "E0239",

@@ -169,6 +169,7 @@ def typed_view(
         title=rule.title.text if rule.title is not None else "",
         severity=rule.severity or DEFAULT_SEVERITY,
         tags=rule.tags,
+        is_shadow=rule.is_shadow,
         streams=(table.name,),
         key=partitioning.key,
         pattern=ir.Take(_CHANGE),

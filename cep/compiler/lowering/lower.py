@@ -223,6 +223,7 @@ def _lower_rule(
         title=rule.title,
         severity=rule.severity,
         tags=rule.tags,
+        is_shadow=rule.is_shadow,
         word=word,
         event_mask=_or(masks.values()),
         needs_every_event=bool(reasons_for_every_event(rule, automaton, undecided)),

@@ -6,7 +6,7 @@ A clause with its own words has a module next to this one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NoReturn
 
@@ -27,6 +27,8 @@ from cep.language.grammar import JOIN_WORDS, RESERVED, Lexeme, Token
 from cep.language.patterns import PatternReader
 from cep.schema.time_literals import SHORT_UNITS
 
+STATUSES = ("live", ast.SHADOW)
+
 SEVERITIES = ("info", "low", "medium", "high", "critical")
 
 _LATER_CLAUSES = {
@@ -46,6 +48,7 @@ class RuleReader:
         self.title: ast.Text | None = None
         self.severity: str | None = None
         self.tags: tuple[str, ...] = ()
+        self.status: str | None = None
         self.parameters: tuple[ast.Parameter, ...] = ()
         self.streams: tuple[ast.Name, ...] = ()
         self.matches: tuple[int, ...] = ()
@@ -70,6 +73,7 @@ class RuleReader:
             "TITLE": self._read_title,
             "SEVERITY": self._read_severity,
             "TAGS": self._read_tags,
+            "STATUS": self._read_status,
             "PARAM": self._read_parameters,
             "FROM": self._read_streams,
             "JOIN": self._read_join,
@@ -237,18 +241,25 @@ class RuleReader:
         self.title = text_of(self.parser.take())
 
     def _read_severity(self) -> None:
+        self.severity = self._one_of(SEVERITIES, "severity", "severities")
+
+    def _read_status(self) -> None:
+        self.status = self._one_of(STATUSES, "status", "statuses")
+
+    def _one_of(self, words: Sequence[str], what: str, plural: str) -> str:
+        """Read one of some words, in any case."""
         token = self.parser.now
         if token.kind is not Lexeme.WORD or token.word in RESERVED:
-            self.parser.unexpected("a severity")
-        if token.text.lower() not in SEVERITIES:
+            self.parser.unexpected(f"a {what}")
+        if token.text.lower() not in words:
             self.parser.fail(
                 "E0109",
-                f"`{token.text}` is not a severity",
+                f"`{token.text}` is not a {what}",
                 Span(token.start, token.end),
-                "expected a severity",
-                did_you_mean(token.text, SEVERITIES, "severities"),
+                f"expected a {what}",
+                did_you_mean(token.text, words, plural),
             )
-        self.severity = self.parser.take().text.lower()
+        return self.parser.take().text.lower()
 
     def _read_tags(self) -> None:
         parser = self.parser
@@ -513,6 +524,7 @@ class RuleReader:
             where=self.windowed.where,
             having=self.windowed.having,
             parameters=self.parameters,
+            status=self.status,
         )
 
 

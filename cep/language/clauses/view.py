@@ -28,7 +28,7 @@ class ViewReader(RuleReader):
     def __init__(self, parser: PatternReader) -> None:
         super().__init__(parser)
         self.where: ast.Expression | None = None
-        shared = ("TITLE", "SEVERITY", "TAGS", "PARAM", "FROM", "JOIN")
+        shared = ("TITLE", "SEVERITY", "TAGS", "STATUS", "PARAM", "FROM", "JOIN")
         self.clauses = {word: read for word, read in self.clauses.items() if word in shared}
         self.clauses |= {
             "KEY": self._read_columns,

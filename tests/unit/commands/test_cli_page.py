@@ -116,6 +116,7 @@ OF_A_PIPELINE = {
     "history",
     "lsp",
     "mcp",
+    "restore-rules",
     "package",
     "restore",
     "run",

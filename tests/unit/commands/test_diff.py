@@ -118,3 +118,37 @@ def test_the_old_rules_are_given_or_in_the_checkpoint(arguments: tuple[str, ...]
     result = diff(*arguments)
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_with_events_it_says_what_would_fire_newly_and_what_no_longer(folder: Path) -> None:
+    result = diff(
+        "card_testing.cep", changed("WITHIN 10 MINUTES", "WITHIN 1 MINUTE"), "--input", "events.jsonl"
+    )
+    assert result.exit_code == 3
+    assert result.stdout.endswith("2024-05-01  card_testing  card_id c1: no longer 1\n")
+    shown = f"$ cep diff card_testing.cep new.cep --input events.jsonl\n{result.stdout}"
+    assert shown in (DOCS / "reference/cli.md").read_text()
+    back = diff("new.cep", "card_testing.cep", "--input", "transactions=events.jsonl", "--format", "json")
+    assert json.loads(back.stdout)["matches"] == [
+        {
+            "rule": "card_testing",
+            "key": {"card_id": "c1"},
+            "day": "2024-05-01",
+            "same": 0,
+            "moved": 0,
+            "newly": 1,
+            "no_longer": 0,
+        }
+    ]
+
+
+def test_rules_with_events_that_report_the_same(folder: Path) -> None:
+    result = diff("card_testing.cep", changed("SEVERITY high", "STATUS shadow"), "--input", "events.jsonl")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].split() == ["card_testing", "1", "0", "0", "0"]
+
+
+def test_events_from_standard_input_cannot_be_read_twice(folder: Path) -> None:
+    result = diff("card_testing.cep", "card_testing.cep", "--input", "-")
+    assert result.exit_code == 2
+    assert "--input is read twice here: give a file" in result.output

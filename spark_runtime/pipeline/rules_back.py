@@ -1,0 +1,117 @@
+"""Rules of an earlier generation, written back to their files: `cep restore-rules`.
+
+Nothing but rule files is touched. A run takes them as any change of these files (`reloading`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cep.errors import StateError
+from cep.program.changes import Changes, changes_of
+from cep.rulebook import compile_texts
+from cep.write_errors import writing
+from spark_runtime.pipeline.generations import Generation, require_continues
+from spark_runtime.pipeline.stored_rules import StoredRules
+
+_ENDING = ".restored"
+"""What a file is called until all of them are written."""
+
+
+@dataclass(frozen=True)
+class RulesBack:
+    """What is to be done so that rule files are those of a generation.
+
+    Parameters
+    ----------
+    changes
+        The verdict about the change from the latest generation.
+    written
+        The texts of the files that are not as they were, by path.
+    removed
+        The files that the generation did not have.
+    other_streams
+        The streams that are declared otherwise in the latest generation.
+    """
+
+    changes: Changes
+    written: Mapping[Path, str]
+    removed: Sequence[Path]
+    other_streams: Sequence[str]
+
+    def apply(self) -> None:
+        """Write the files, then remove the others. Raises InputError: a file cannot be written (E0609)."""
+        for path, text in self.written.items():
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = path.with_name(path.name + _ENDING)
+                file.write_text(text, encoding="utf-8")
+                with suppress(FileNotFoundError):
+                    file.chmod(path.stat().st_mode & 0o7777)
+        for path in self.written:
+            with writing(path):
+                path.with_name(path.name + _ENDING).replace(path)
+        for path in self.removed:
+            with writing(path):
+                path.unlink()
+
+
+def rules_back(generations: Sequence[Generation], number: int, to: Path | None = None) -> RulesBack:
+    """Return what makes the rule files those of generation `number`; change nothing.
+
+    With `to` they are written into this folder, and no file is removed.
+
+    Raises
+    ------
+    StateError
+        The stored state cannot continue with these rules (E0701), or a file has a text that no generation
+        had, which would be lost (E0717).
+    """
+    latest = generations[-1].rules
+    wanted = next(item for item in generations if item.number == number).rules
+    changes = changes_of(
+        *(compile_texts(rules.texts, rules.streams).rule_set.programs for rules in (latest, wanted)),
+        has_corrections=latest.has_corrections,
+    )
+    require_continues(changes)
+    texts = {Path(text.name): text.text for text in wanted.texts}
+    gone = [Path(text.name) for text in latest.texts if Path(text.name) not in texts]
+    known: dict[Path, set[str]] = {}
+    for source in (source for item in generations for source in item.rules.texts):
+        known.setdefault(Path(source.name), set()).add(source.text)
+    if to is not None:
+        texts, gone, known = _in_folder(texts, to), [], {}
+    found = {path: text for path in (*texts, *gone) if (text := _text(path)) is not None}
+    for path, text in found.items():
+        if text != texts.get(path) and text not in known.get(path, ()):
+            raise StateError(
+                "E0717",
+                f"`{path}` has a text that no generation of this checkpoint had",
+                "move it elsewhere first, or write the rules into another folder: --to DIR",
+            )
+    written = {path: text for path, text in texts.items() if found.get(path) != text}
+    return RulesBack(
+        changes, written, [path for path in gone if path in found], _other_streams(latest, wanted)
+    )
+
+
+def _in_folder(texts: Mapping[Path, str], folder: Path) -> dict[Path, str]:
+    """Return texts with paths in a folder, as they are to each other."""
+    above = Path(os.path.commonpath([path.parent for path in texts]))
+    return {folder / path.relative_to(above): text for path, text in texts.items()}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _other_streams(latest: StoredRules, wanted: StoredRules) -> list[str]:
+    both: Iterable[str] = latest.streams.keys() & wanted.streams.keys()
+    return sorted(name for name in both if latest.streams[name] != wanted.streams[name])
