@@ -56,7 +56,9 @@ class SparkHistory:
             name: self.frames[name] if stream.table is not None else self._scoped(stream, scope)
             for name, stream in rules.inputs.items()
         }
-        matches = rules.in_order([_typed(to_arrow(detect(frames, rules)), rules.match_schema)])
+        matches = rules.in_order(
+            [_typed(to_arrow(detect(frames, rules.without_shadow())), rules.match_schema)]
+        )
         n_events, first_us, last_us = self._extent(rules, scope)
         from_us = scope.from_us if scope.from_us is not None else first_us
         to_us = scope.to_us if scope.to_us is not None else last_us

@@ -123,12 +123,13 @@ class Backtest:
 def backtest(rules: RuleSet, chunks: Chunks, scope: Scope) -> Backtest:
     """Return the alerts of `rules` over all events of `chunks` that are in `scope`.
 
-    The input is complete, as in `match_chunks`. Rules also see the events before and after the range of
-    dates, so the alerts are those of a run over everything that end in the range.
+    The input is complete, as in `match_chunks`, and shadow rules count as others. Rules also see the events
+    before and after the range of dates, so the alerts are those of a run over everything that end in the
+    range.
     """
     extent = Extent()
     wanted = {name: _scoped(rules.inputs[name], of, scope, extent) for name, of in chunks.items()}
-    result = match_chunks(rules, wanted)
+    result = match_chunks(rules.without_shadow(), wanted)
     from_us = scope.from_us if scope.from_us is not None else extent.first_us
     to_us = scope.to_us if scope.to_us is not None else extent.last_us
     return Backtest(

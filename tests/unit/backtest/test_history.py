@@ -47,6 +47,12 @@ def test_without_a_range_the_alerts_and_days_are_those_of_all_events() -> None:
     assert (day_of(found.from_us), day_of(found.to_us)) == ("1970-01-01", "1970-01-03")
 
 
+def test_a_shadow_rule_is_tried_as_others() -> None:
+    assert ends(over(PAIRS, Scope(), RULE.replace("RULE pair", "RULE pair STATUS shadow"))) == ends(
+        over(PAIRS, Scope())
+    )
+
+
 def test_an_alert_counts_if_it_ends_in_the_range_even_if_it_begins_before() -> None:
     found = over(PAIRS, Scope(from_us=11 * HOUR_US, to_us=32 * HOUR_US))
     assert ends(found) == [12, 22]
