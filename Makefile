@@ -6,7 +6,7 @@ CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
 .PHONY: help demo trading payments test test-servers deep-test check quick servers object-store-test cluster-test \
-	connect-test tables-test versions newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep bench docs wheel package-test \
+	connect-test tables-test versions newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep soak bench docs wheel package-test \
 	lock clean java warm
 
 help:  ## list the targets
@@ -98,6 +98,9 @@ fuzz-readers: warm  ## read random and damaged files of events: ARGS="--examples
 sweep: java warm  ## kill pipelines over all pairs of sources and sinks, compare what they write: ARGS="--kills 200"
 	@$(BIN)/python tools/servers/fetch.py
 	$(BIN)/python -m tests.e2e.sweep $(or $(ARGS),--kills 200)
+
+soak: java warm  ## run a pipeline for hours, disturb it, compare with a batch, print what grows: ARGS="--hours 2"
+	$(BIN)/python -m tests.soak $(ARGS)
 
 bench: java warm .venv/.bench  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
 	$(BIN)/python -m tests.bench $(ARGS)
