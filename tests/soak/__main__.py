@@ -45,12 +45,16 @@ MEASURES = (
 _SAMPLE_SECONDS = 5
 _END_SECONDS = 900
 _STARTS_SECONDS = 240
+_MOST_FAULTS = 10
 _DISK = "4g"
 
 
 @contextmanager
 def own_disk(place: Path) -> Iterator[bool]:
-    """Put a disk of its own at a folder, whose size can change; yield whether this machine allows it."""
+    """Put a disk of its own at a folder, whose size can change; yield whether this machine allows it.
+
+    What it contains is in the folder afterwards.
+    """
     place.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(place)]
     can_mount = (
@@ -60,7 +64,12 @@ def own_disk(place: Path) -> Iterator[bool]:
         yield can_mount
     finally:
         if can_mount:
+            kept = place.with_name("kept")
+            with suppress(shutil.Error):  # a Java without its driver removes files
+                shutil.copytree(place, kept)
             subprocess.run(["umount", "--lazy", str(place)], check=True)
+            place.rmdir()
+            kept.rename(place)
 
 
 def resize(place: Path, size: str) -> None:
@@ -120,18 +129,19 @@ class Soak:
         self.started = self.now
 
     def run(self, seconds: float, planned: Sequence[tuple[float, str]]) -> None:
-        """Run, measure and disturb."""
+        """Run, measure and disturb; the time counts from the first micro-batch on."""
         waiting = list(planned)
         next_sample = next_line = 0.0
         self.start()
-        while self.now < seconds or self.n_done == 0:
+        while not self.n_done:
+            self._check()
+            self.sample()
+            time.sleep(0.5)
+        self.began, self.started = time.monotonic(), 0
+        self.samples = {name: [[]] for name in self.samples}
+        while self.now < seconds or waiting or not self.n_done:
             time.sleep(0.1)
-            assert self.pipeline.process is not None
-            if (code := self.pipeline.process.poll()) is not None:
-                self._blame(f"the run ended by itself with exit code {code}: {self.pipeline.said()[-600:]}")
-                self.start()
-            if self.n_done == 0 and self.now - self.started > _STARTS_SECONDS:
-                raise AssertionError(f"no micro-batch in {_STARTS_SECONDS} s: {self.pipeline.said()}")
+            self._check()
             if self.now >= next_sample:
                 next_sample = self.now + _SAMPLE_SECONDS
                 self.sample()
@@ -140,6 +150,22 @@ class Soak:
                 self.line()
             if waiting and self.now >= waiting[0][0] and self.n_done:
                 self.disturb(waiting.pop(0)[1])
+
+    def _check(self) -> None:
+        """Start a run again that has ended by itself.
+
+        Raises
+        ------
+        AssertionError
+            It never computes anything, or ends too often.
+        """
+        assert self.pipeline.process is not None
+        if (code := self.pipeline.process.poll()) is not None:
+            self._blame(f"the run ended by itself with exit code {code}: {self.pipeline.said()[-600:]}")
+            assert len(self.faults) < _MOST_FAULTS, "the run ends again and again"
+            self.start()
+        if not self.n_done and self.now - self.started > _STARTS_SECONDS:
+            raise AssertionError(f"no micro-batch in {_STARTS_SECONDS} s: {self.pipeline.said()}")
 
     def sample(self) -> None:
         """Measure once."""
@@ -193,7 +219,7 @@ class Soak:
         assert self.pipeline.process is not None
         if kind == "SIGTERM":
             self.pipeline.process.send_signal(signal.SIGTERM)
-            self.pipeline.wait(120)
+            self.say(f"exit code {self.pipeline.wait(120)}")
         elif kind == "FULL DISK":
             self._fill()
         else:
