@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,29 +86,38 @@ def _variants(given: Given, compiled: Compiled, sweeps: Sequence[str]) -> list[t
 
     book, found = given.book(), []
     for values in combinations(sweeps) if sweeps else ():
-        names = with_parameters(compiled, values)
+        names = _with_parameters(compiled, values)
         rules = compile_rulebook(book, names or given.only, {**given.parameters, **values}).rule_set
         found.append((values, rules))
     return found
 
 
-def with_parameters(compiled: Compiled, names: Any) -> list[str]:
-    """Return the rules that have one of the parameters: ``small`` or ``card_testing.small``."""
-    return [
-        rule.name
-        for rule in compiled.rules
-        for parameter in rule.tree.parameters
-        if parameter.name.text in names or f"{rule.name}.{parameter.name.text}" in names
-    ]
+def _with_parameters(compiled: Compiled, names: Collection[str]) -> list[str]:
+    """Return the rules that have one of the parameters, and those that read their matches.
+
+    A parameter is named ``small`` or ``card_testing.small``.
+    """
+    trees = [rule.tree for rule in compiled.rules]
+    found = {
+        tree.name.text
+        for tree in trees
+        for parameter in tree.parameters
+        if parameter.name.text in names or f"{tree.name.text}.{parameter.name.text}" in names
+    }
+    for _ in trees:  # as often as a chain of rules can be long
+        found |= {
+            tree.name.text for tree in trees if tree.matches and found & {one.text for one in tree.streams}
+        }
+    return [tree.name.text for tree in trees if tree.name.text in found]
 
 
 def _swept_figures(
     compiled: Compiled, found: Backtest, truth: Truth | None, values: dict[str, str]
 ) -> list[Figures]:
-    """Return the figures of the rules that have a parameter of the sweep, without those that they read."""
+    """Return the figures of the rules that a parameter of the sweep changes."""
     from cep.backtest.figures import figures_of
 
-    names = with_parameters(compiled, values)
+    names = _with_parameters(compiled, values)
     return sorted((one for one in figures_of(found, truth) if one.rule in names), key=lambda one: one.rule)
 
 

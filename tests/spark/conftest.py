@@ -29,6 +29,7 @@ NOT_REMOTE = {
     "test_runner_contract.py": _PIPELINE,
     "test_own_session.py": _SESSION,
     "test_session.py": _SESSION,
+    "test_history.py": "the command starts a session with Java in this process",
     "test_a_folder_that_only_spark_reaches_tells_its_micro_batches": _FILES,
     "test_files_are_replaced_in_one_step_and_created_once": _FILES,
     "[remote]": _FILES,

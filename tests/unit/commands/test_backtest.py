@@ -115,6 +115,27 @@ def test_only_rules_with_the_parameter_are_in_a_sweep(folder: Path) -> None:
     assert [row["rule"] for row in data["rules"]] == ["drain", "other"]
 
 
+def test_a_rule_that_reads_the_matches_of_a_changed_rule_is_in_a_sweep(folder: Path) -> None:
+    outer = "RULE large FROM MATCHES OF drain PARTITION BY card PATTERN x DEFINE x AS loss > 350\n"
+    other = RULE.replace("small", "tiny").replace("drain", "other")
+    Path("drain.cep").write_text(f"{RULE}\n{outer}\n{other}")
+    data = json.loads(cep_prints("backtest drain.cep -i events.jsonl --sweep small=2,10 --format json"))
+    assert [(row["values"]["small"], row["rule"], row["alerts"]) for row in data["sweep"]] == [
+        ("2", "drain", 0),
+        ("2", "large", 0),
+        ("10", "drain", 4),
+        ("10", "large", 2),
+    ]
+
+
+def test_a_range_without_events_has_no_alerts(folder: Path) -> None:
+    options = ("--from", "2030-01-01", "--margin", "1 day")
+    data = json.loads(cep("backtest", "drain.cep", *INPUT, *options, "--format", "json").stdout)
+    assert (data["from"], data["to"], data["days"]) == ("2030-01-01", "2030-01-01", 1.0)
+    assert (data["events"], data["rules"][0]["alerts"]) == (0, 0)
+    assert cep("backtest", "drain.cep", *INPUT, *options, "--report", "r.html").exit_code == 0
+
+
 def test_two_rule_sets_are_compared_over_the_same_events(folder: Path) -> None:
     Path("old").mkdir()
     Path("old/drain.cep").write_text(
