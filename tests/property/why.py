@@ -110,7 +110,7 @@ def check_skipped(answer: Answer, told: Why, counts: Counter[str]) -> None:
 def check_removed(given: TableCase, key: tuple[Any, ...], match: Found) -> str:
     """Check that a suppressed match is reported by the same rule without SUPPRESS."""
     rule = given.case.rules[0]
-    free = replace(rule, report=replace(rule.report, suppress_us=0))
+    free = replace(rule, report=replace(rule.report, suppress_us=0, n_per_day=0))
     told = why(replayed(with_rule(given, free), given.case.events), key, limit=0)
     assert match.match_id in {other.match_id for other in told.matches if other.removed_by is None}
     return "match"
