@@ -112,7 +112,7 @@ def _of_rule(rule: OpenRule, was: I64, n_slots: int) -> OpenRule:
     rows = rule.rows[rows_of_slots(was[was >= 0], rule.n_runs)]
     keys = _placed(rule.keys, was, no_runs(of_rule, 1).keys.matrix())
     until = rule.until
-    if of_rule.suppress_us:
+    if of_rule.suppresses:
         until = _placed(until, was, never_suppressed(1).reshape(-1, 1))
     return OpenRule(of_rule, rule.section, keys, rows, until, rule.nodes)
 

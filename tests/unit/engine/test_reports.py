@@ -16,6 +16,7 @@ from cep.compiler import ir
 from cep.counts import Counts
 from cep.engine.kernels import layout
 from cep.engine.matching.matcher import Matcher
+from cep.engine.matching.warmed_rules import warmed
 from cep.engine.state.suppression import Suppression
 from cep.errors import StateError
 from cep.output.files import write_table
@@ -67,6 +68,18 @@ def test_a_limit_of_a_day_lives_on_without_runs_across_batches_and_restarts() ->
     held = len(matcher.snapshot())
     matcher.advance(3 * 86_400 * SECOND)
     assert len(matcher.snapshot()) < held  # the key is forgotten
+
+
+def test_a_rule_that_begins_with_a_past_knows_how_many_alerts_the_day_had() -> None:
+    compiled = program("a", "SUPPRESS AFTER 1 PER DAY", define=A)
+    stored, past = Matcher(compiled), Matcher(compiled)
+    stored.push(prepared(compiled, ("m", 1, "a"), ("k", 2, "a")))
+    past.push(prepared(compiled, ("k", 2, "a")))
+    for matcher in (stored, past):
+        matcher.advance(5 * SECOND)
+    both = Matcher.restore(compiled, warmed(compiled, stored.snapshot(), past.snapshot(), {"r"}))
+    both.push(prepared(compiled, ("k", 6, "a"), ("m", 7, "a")))
+    assert spans(both.advance(9 * SECOND)) == [("m", 7.0, 7.0)]
 
 
 def test_limits_of_days_are_those_of_the_oracle_in_any_batches() -> None:
