@@ -47,7 +47,7 @@ PARAMETER = re.compile(r"\$\{\w{1,60}\}|\{\{? ?\w{1,60} ?\}?\}|[$:@]\w{1,60}|%\(
 _SURE_PARAMETER = re.compile(r"\$\w{1,60}|\$\{\w{1,60}\}|\{\{ ?\w{1,60} ?\}\}")
 """A parameter wherever it is."""
 
-_BEHIND_VIEW = VIEW_CLAUSES | {"FROM", "JOIN", "TITLE", "SEVERITY", "TAGS", "STATUS"}
+_BEHIND_VIEW = VIEW_CLAUSES | {"FROM", "JOIN", "TITLE", "SEVERITY", "TAGS", "STATUS", "PARAM"}
 """First words of clauses that may stand behind the name of a view."""
 
 

@@ -194,3 +194,10 @@ def test_a_pipeline_keeps_the_text_of_its_rules_with_its_values(folder: Path) ->
     assert fingerprints(other.rules) == fingerprints(load_rules("r.cep", parameters={"small": "4"}))
     assert run("diff", "r.cep", "p.yaml").exit_code == 3
     assert "write `parameters` into p.yaml" in run("diff", "r.cep", "p.yaml", "--set", "small=4").output
+
+
+def test_a_view_may_begin_with_its_parameters_after_a_rule() -> None:
+    rule = "RULE r FROM s PARTITION BY k PATTERN a DEFINE a AS x > 1\n"
+    trees, problems = parse(Source("r.cep", f"{rule}VIEW v PARAM small = 5\nKEY k FROM t SELECT x AS y"))
+    assert [tree.name.text for tree in trees] == ["r", "v"]
+    assert problems == []
