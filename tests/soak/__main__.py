@@ -46,6 +46,7 @@ _SAMPLE_SECONDS = 5
 _END_SECONDS = 900
 _STARTS_SECONDS = 240
 _MOST_FAULTS = 10
+_APART_SECONDS = 5
 _DISK = "4g"
 
 
@@ -131,7 +132,7 @@ class Soak:
     def run(self, seconds: float, planned: Sequence[tuple[float, str]]) -> None:
         """Run, measure and disturb; the time counts from the first micro-batch on."""
         waiting = list(planned)
-        next_sample = next_line = 0.0
+        next_sample = next_line = next_fault = 0.0
         self.start()
         while not self.n_done:
             self._check()
@@ -148,8 +149,9 @@ class Soak:
             if self.now >= next_line:
                 next_line = self.now + 60
                 self.line()
-            if waiting and self.now >= waiting[0][0] and self.n_done:
+            if waiting and self.now >= max(waiting[0][0], next_fault) and self.n_done:
                 self.disturb(waiting.pop(0)[1])
+                next_fault = self.now + _APART_SECONDS  # what waited for a restart comes one by one, too
 
     def _check(self) -> None:
         """Start a run again that has ended by itself.
@@ -270,7 +272,10 @@ class Soak:
         for measure in MEASURES:
             found = fit(warmed_up(self.samples[measure.name], measure))
             says = verdict(found, measure)
-            numbers = (found.mean, found.slope, found.error) if found else (float("nan"),) * 3
+            shown_line = found or fit(self.samples[measure.name])  # a short run has only its warm-up
+            numbers = (float("nan"),) * 3
+            if shown_line is not None:
+                numbers = (shown_line.mean, shown_line.slope, shown_line.error)
             shown = "".join(f"{n:>{w},.3f}" for n, w in zip(numbers, (12, 12, 10), strict=True))
             click.echo(f"{measure.name:<26}{shown}{measure.bound:>12,.1f} {measure.unit:<3} {says}")
             if says == GROWS:
