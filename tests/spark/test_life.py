@@ -1,0 +1,98 @@
+"""One pipeline through its life: rules that change, one on trial, one with the past, more key groups.
+
+No match is lost, doubled or wrong: each rule reports what it reports over all events that it was to see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from cep.commands.cli import main
+from tests.spark.events import EVENTS_RULE, ROOM_RULE, RULES, STRICT_RULE
+from tests.spark.test_backfill import Folder
+from tests.spark.test_pipeline import FINISH, keyed_events, quiet_run, read
+from tests.spark.test_reload import cep, ids, in_time, latest, local_matches
+
+N_PARTS = 6
+BEFORE = RULES.replace("40 SECONDS", "4 MINUTES") + ROOM_RULE
+CHANGED = BEFORE.replace("COUNT(low.*) AS lows", "COUNT(low.*) * 2 AS twice").replace(
+    "5 SECONDS", "6 SECONDS"
+)
+SHADOW = CHANGED + STRICT_RULE.replace("FROM readings", "STATUS shadow FROM readings", 1)
+PROMOTED = CHANGED + STRICT_RULE
+WHOLE = PROMOTED + EVENTS_RULE
+
+
+def after(events: Sequence[dict[str, Any]], part: int) -> list[dict[str, Any]]:
+    """Return the events that a rule sees which began with a part."""
+    begins = latest(events[: part * len(events) // N_PARTS])
+    return [event for event in events if event["ts"] > begins]
+
+
+@pytest.mark.deep
+def test_a_pipeline_lives_through_every_change_without_a_lost_doubled_or_wrong_match(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    n = 200
+    events = keyed_events(77, 1500)[: N_PARTS * n]
+    parts = [events[part * n : (part + 1) * n] for part in range(N_PARTS)]
+    life = Folder(tmp_path, "reload: after approval\nshadow: {format: json, path: out/shadow}")
+    pipeline = tmp_path / "pipeline.yaml"
+
+    life.run(BEFORE, parts[0])
+
+    # A changed rule set, with its verdict and an approval.
+    life.write(CHANGED)
+    told = CliRunner().invoke(main, ["diff", str(pipeline), "--checkpoint", str(life.checkpoint)]).output
+    assert re.search(r"^measures +rise", told, re.MULTILINE)
+    assert re.search(r"^changed +crowd .*window", told, re.MULTILINE)
+    assert "approved: the rules " in cep("approve", str(pipeline), "--by", "ann")
+    life.run(CHANGED, parts[1])
+
+    # A shadow rule, and its promotion, which changes only words.
+    life.write(SHADOW)
+    cep("approve", str(pipeline))
+    life.run(SHADOW, parts[2])
+    assert not ids(life.matches, "neighbours")
+    tried = read(tmp_path / "out/shadow", "json")
+    assert tried
+    life.run(PROMOTED, parts[3])
+
+    # A new rule that begins with the past.
+    life.write(WHOLE)
+    assert "read " in life.backfill("--matches", "alert")
+    cep("approve", str(pipeline))
+    life.run(WHOLE, parts[4])
+
+    # A savepoint, restored with twice the key groups.
+    told = cep("savepoint", str(life.checkpoint), str(tmp_path / "saved"))
+    assert ", 2 key groups, " in told
+    cep("restore", str(tmp_path / "saved"), str(tmp_path / "out/other"), "--key-groups", "4")
+    file = life.write(WHOLE, FINISH)
+    file.write_text(file.read_text().replace("checkpoint: out/checkpoint", "checkpoint: out/other"))
+    life.add(parts[5])
+    quiet_run(file)
+
+    assert not read(tmp_path / "out/late", "json")
+    rows, all_of = life.matches, local_matches(WHOLE, events)
+    for rule in ("rise", "silence", "whole"):
+        assert ids(rows, rule) == ids(all_of, rule), rule
+        assert ids(rows, rule)
+    old = [row for row in local_matches(BEFORE, parts[0]) if in_time(row, latest(parts[0]))]
+    assert ids(rows, "crowd") == ids(old, "crowd") + ids(local_matches(WHOLE, after(events, 1)), "crowd")
+    expected = ids(local_matches(PROMOTED, after(events, 2)), "neighbours")
+    assert ids(tried, "neighbours") + ids(rows, "neighbours") == expected
+    assert ids(rows, "neighbours")
+    assert max(Counter(row["match_id"] for row in rows if row["rule"] != "whole").values()) == 1
+    told = cep("history", str(tmp_path / "out/other"))
+    assert "approved by ann" in told or "from micro-batch" in told
+    assert "neighbours" in cep("history", str(life.checkpoint))
+    assert "late start" in cep("gaps", str(life.checkpoint))
