@@ -42,7 +42,7 @@ FROM pays PARTITION BY k
 PATTERN p->{{3}}
 WITHIN 15 SECONDS
 DEFINE p AS amount > 40
-MEASURES SUM(p.amount) AS total, LAST(p.id) + 0 * {measures} AS last
+MEASURES SUM(p.amount) AS total, LAST(p.id) AS last
 
 RULE entered
 FROM MATCHES OF burst, logins PARTITION BY burst.k = logins.k
@@ -63,7 +63,7 @@ FROM logins PARTITION BY k
 PATTERN no -> yes
 WITHIN 10 SECONDS ON TIMEOUT
 DEFINE no AS NOT ok, yes AS ok
-MEASURES no.id AS first
+MEASURES no.id + 0 * {measures} AS first
 
 RULE busy
 FROM pays PARTITION BY k
