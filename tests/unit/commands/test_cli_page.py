@@ -70,8 +70,8 @@ def test_a_command_ends_with_a_named_exit_code_only() -> None:
 def test_the_manual_page_has_every_command_and_every_option() -> None:
     page = CliRunner().invoke(MAIN, ["man"], prog_name="cep").output
     for name, command in VERBS.items():
-        shown = name.replace("-", "\\-")
-        assert re.search(rf"^\.SS cep {re.escape(shown)}$", page, re.MULTILINE), name
+        shown = re.escape(name.replace("-", "\\-"))
+        assert re.search(rf"^\.SS cep {shown}\b", page, re.MULTILINE), name
         for parameter in command.params:
             for option in parameter.opts if isinstance(parameter, click.Option) else ():
                 assert option.replace("-", "\\-") in page, option
