@@ -285,6 +285,8 @@ STATE: dict[str, str] = {
     "E0716": "a folder to which no savepoint or checkpoint can be written",
     "E0717": "rule files that a restore would overwrite",
     "E0718": "a past with which new rules cannot begin",
+    "E0720": "a file of a log of matches that is damaged or missing",
+    "E0721": "nothing that `cep replay` can write, or no sink that it can write to",
 }
 """E07. State: snapshots, checkpoints and savepoints."""
 

@@ -16,6 +16,8 @@ from cep.settings.file_mode import PRIVATE, FileMode
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
 from spark_runtime.pipeline.address import Address
 from spark_runtime.pipeline.source_entry import SourceEntry
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.sinks.log_settings import LogSpec
 from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import AnySink, Output
 from spark_runtime.sinks.registry import SinkContext, SinkSpec
@@ -74,6 +76,7 @@ class Pipeline:
     reload: Reload = Reload.AFTER_APPROVAL
     down_after_s: float = 300.0  # of a continuous stream: how long it may be down without a gap
     shadow_rules: tuple[str, ...] = ()  # that are shadow rules, whatever their status
+    log: LogSpec | None = None  # of a stream
     rule_paths: tuple[str, ...] = ()  # files, folders and patterns from which the rules come
 
     def with_rules(self, rules: RuleSet, texts: tuple[Source, ...]) -> Pipeline:
@@ -105,7 +108,9 @@ class Pipeline:
 
     def outputs(self) -> Iterator[WithOutputs]:
         """Yield each sink with its outputs."""
-        return _with_outputs(self.rules, self.sinks, self.late, self.dead_letter, self.shadow)
+        yield from _with_outputs(self.rules, self.sinks, self.late, self.dead_letter, self.shadow)
+        if self.log is not None:
+            yield self.log, (_matches(self.rules, is_shadow=False),)
 
     def sink_names(self) -> Iterator[str]:
         """Yield a name for people of each of `opened_sinks`: its format, ``kafka-2``, ``late``."""
@@ -117,11 +122,15 @@ class Pipeline:
                 name = name if seen[name] == 1 else f"{name}-{seen[name]}"
             else:
                 others = {"late": self.late, "dead_letter": self.dead_letter, "shadow": self.shadow}
+                others |= {"log": self.log}
                 name = next(name for name, other in others.items() if other is spec)
             yield from [name] * len(outputs)
 
     def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
         """Yield the sink of each output, with its settings; write nothing yet."""
+        if self.log is not None:
+            stored = StoredRules.of(self.texts, self.rules)
+            context = replace(context, stored=(stored.version, stored.to_json()))
         for spec, outputs in self.outputs():
             yield from ((spec, spec.open(output, context)) for output in outputs)
 

@@ -34,7 +34,9 @@ from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline, Reload
 from spark_runtime.pipeline.other_files import require_pipeline
 from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, static_entries, static_file
 from spark_runtime.pipeline.trust import WHOLE, Trust, check_spark_settings
+from spark_runtime.sinks.log_settings import LogSpec, read_log
 from spark_runtime.sinks.place import check_places
+from spark_runtime.sinks.protocol import Output
 from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
 from spark_runtime.state.s3 import is_on_s3
@@ -118,6 +120,7 @@ class PipelineSettings:
     dead_letter: yaml.Node | None = declared.later()
     shadow: yaml.Node | None = declared.later()
     checkpoint: str = declared.path("")
+    log: LogSpec | None = declared.own(read_log, None)
     trigger: str = declared.own(_trigger, AVAILABLE_NOW)
     finishes: bool = declared.choice({"finish": True}, False, name="at_end")
     watermark: Follows = declared.choice(Follows)
@@ -199,6 +202,22 @@ def load_pipeline(path: str | Path, trust: Trust = WHOLE, shadow: Sequence[str] 
     return pipeline
 
 
+def read_sink(text: str, folder: Path, trust: Trust, rules: RuleSet) -> SinkSpec:
+    """Return the sink of matches that a text describes as in a pipeline file. Paths start at `folder`.
+
+    Raises RuleError: the settings are wrong, or name columns that the matches of `rules` lack.
+    """
+    document = Document(Source("the sink", text), roots=trust.roots)
+    root, sink = document.root(), None
+    if root is not None:
+        sink = _Reader(document, folder / "sink.yaml", trust, ())._sink(root, "the sink", MATCH)
+    if sink is not None:
+        check_columns(document, [(sink, (Output(MATCH, rules.schema_of(shadow=False)),))])
+    if sink is None or document.diagnostics:
+        raise RuleError(in_order(document.diagnostics))
+    return sink
+
+
 class _Reader:
     """Reads one document, which collects problems. Methods return None if something is invalid."""
 
@@ -248,6 +267,10 @@ class _Reader:
                 "at_end",
                 "a stream without end never gets here",
                 "add: trigger: available_now",
+            )
+        if given.log is not None and not given.is_stream:
+            settings.problem(
+                "E0843", "`log` with `mode: batch`", "log", "only a stream has a log", "remove it"
             )
         if "stuck_after" in settings and given.metrics is None and given.ui is None:
             settings.problem(
@@ -304,10 +327,10 @@ class _Reader:
             down_after_s=given.down_after_s,
             rule_paths=self._watched(found),
             shadow_rules=tuple(self.shadow),
+            log=given.log,
         )
-        others = (
-            found[name] for name, sink in (("late", late), ("dead_letter", dead), ("shadow", shadow)) if sink
-        )
+        optional = (("late", late), ("dead_letter", dead), ("shadow", shadow), ("log", given.log))
+        others = (found[name] for name, sink in optional if sink)
         nodes = [*_listed(found["sinks"]), *others]
         check_places(document, [(node, *item) for node, item in zip(nodes, made.outputs(), strict=True)])
         check_columns(document, made.outputs())

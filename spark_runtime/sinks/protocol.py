@@ -156,8 +156,13 @@ class Rows:
             yield pa.table(columns, names=output.schema.names).cast(output.schema)
 
     def lines(self) -> Iterator[str]:
-        """Yield late events or dead letters as JSON. Not for matches."""
-        assert self.output.kind != MATCH
+        """Yield the rows as JSON objects, as the sink `json` writes them."""
+        if self.output.kind == MATCH:
+            from spark_runtime.sinks.json_rows import json_rows
+
+            for table in self.tables():
+                yield from json_rows(table)
+            return
         for item in self.found:
             if isinstance(item, str):
                 yield item
@@ -240,13 +245,7 @@ class Collected:
 
     def lines(self) -> Iterator[str]:
         """Yield the rows as JSON objects, as the sink `json` writes them."""
-        if self.output.kind != MATCH:
-            yield from self.rows.lines()
-            return
-        from spark_runtime.sinks.json_rows import json_rows
-
-        for table in self.rows.tables():
-            yield from json_rows(table)
+        yield from self.rows.lines()
 
 
 @runtime_checkable

@@ -34,11 +34,17 @@ class SinkContext:
     owner
         The pipeline, if it runs as a batch: a sink that uses the same name for every batch must not replace
         the rows of another pipeline. None in a stream.
+    stored
+        The version of the rules and the text of their file, for the log of matches.
+    is_replay
+        Whether the driver writes all rows, without Spark.
     """
 
     rules: RuleSet
     console: Console
     owner: Owner | None = None
+    stored: tuple[str, str] | None = None
+    is_replay: bool = False
 
 
 class SinkSpec(Protocol):

@@ -36,7 +36,7 @@ class FilesSpec:
         is_far = is_remote(path)
         if is_far and context.owner is None:
             return ObjectSink(output, path, self.writer)
-        if not is_far and self.writer.can_write(output):
+        if not is_far and (context.is_replay or self.writer.can_write(output)):
             return FolderSink(output, path, self.writer, context.owner)
         return FolderSinkOfSpark(output, path, self.writer, context.owner)
 

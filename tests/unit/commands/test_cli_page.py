@@ -119,6 +119,7 @@ OF_A_PIPELINE = {
     "mcp",
     "restore-rules",
     "package",
+    "replay",
     "restore",
     "run",
     "savepoint",
