@@ -10,7 +10,7 @@ setup(
     ],
     package_dir={"cep.library": "rules"},
     package_data={
-        "": ["py.typed", "*.cep", "streams.yaml", "*.test.yaml"],
+        "": ["py.typed", "*.html", "*.cep", "streams.yaml", "*.test.yaml"],
         "cep.jit": ["carried/*/*.kernel"],
     },
 )

@@ -343,7 +343,7 @@ def test_progress_on_a_terminal_is_one_line_that_disappears(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("typed", "found"),
     [
-        (["ma"], ["match"]),
+        (["mat"], ["match"]),
         (["explain", "--format", "d"], ["dot"]),
         (["check", "--js"], ["--json"]),
         (["rules", "copy", "fraud/r"], ["fraud/rapid_drain"]),

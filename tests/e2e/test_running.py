@@ -171,7 +171,7 @@ def rows(table: Any) -> list[str]:
 
 
 def test_the_settings_for_a_cluster_go_into_a_pipeline_file(folder: Path) -> None:
-    (settings,) = blocks(RUNNING, "yaml")
+    (settings,) = (block for block in blocks(RUNNING, "yaml") if "spark.master" in block)
     (folder / "pipeline.yaml").write_text(blocks(README, "yaml")[1] + settings)
     assert dict(load_pipeline(folder / "pipeline.yaml").spark) == {
         "spark.master": "spark://127.0.0.1:7077",

@@ -80,6 +80,12 @@ def test_the_wheel_has_the_whole_rule_library(builds: Builds) -> None:
     assert len(library) > 10
 
 
+def test_the_wheel_has_every_file_of_the_package(builds: Builds) -> None:
+    folders = [path for name in ("cep", "spark_runtime") for path in (builds.clone / name).rglob("*")]
+    written = (path for path in folders if path.is_file() and path.suffix != ".kernel")
+    assert {path.relative_to(builds.clone).as_posix() for path in written} <= files_of(builds.wheel).keys()
+
+
 def environment_with(what: Path, at: Path, *options: str) -> Path:
     """Create an environment, install a package into it with the packages of this one, return its command."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(at)], check=True)

