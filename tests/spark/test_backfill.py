@@ -122,6 +122,7 @@ def test_new_rules_with_the_past_report_what_they_had_reported_had_they_always_r
     assert "crowd       it began with the past" in told or "it began with the past" in told
 
 
+@pytest.mark.deep
 def test_matches_of_the_past_are_written_apart_or_not_at_all(spark: SparkSession, tmp_path: Path) -> None:
     parts = parts_of(3)
     always = Folder(tmp_path / "always")

@@ -182,6 +182,7 @@ def test_the_log_of_a_stream_whole_is_replayed_from_any_offset_and_time_and_by_r
     assert cep("replay", file, "--from", "2999-01-01", "--dry-run") == "no rows\n"
 
 
+@pytest.mark.deep
 def test_the_stream_continues_with_a_sink_that_a_replay_has_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ def written(folder: Path, more: str, shadow: str) -> Path:
     return write_pipeline(folder, SOURCE, f"{more}\nshadow: {shadow}", SINKS, SHADOW)
 
 
+@pytest.mark.deep(but="True-json")
 @pytest.mark.parametrize("kind", ["json", "parquet"])
 @pytest.mark.parametrize("is_running", [True, False])
 def test_open_runs_of_a_shadow_rule_go_on_as_those_of_a_live_rule(
