@@ -13,7 +13,7 @@ LOCKS = sorted(ROOT.glob("requirements*.lock"))
 
 FREE = re.compile(
     r"(?:(?:\d-Clause )?BSD(?: License)?(?:-[023]-Clause)?|0BSD|MIT(?:-0)?(?: License)?|Zlib|CC0-1\.0|"
-    r"PSF-2\.0|CNRI-Python|Apache-2\.0(?: WITH LLVM-exception)?|Apache Software License)"
+    r"ISC|PSF-2\.0|CNRI-Python|Apache-2\.0(?: WITH LLVM-exception)?|Apache Software License)"
 )
 """A licence that asks for its text to be kept, and for nothing else."""
 
