@@ -171,6 +171,15 @@ class Counts:
         return f"Counts({', '.join(f'{name}={value!r}' for name, value in values.items() if value)})"
 
     @property
+    def open_runs_of(self) -> Split:
+        """Open runs by rule, of all key groups called so far."""
+        found: Split = {}
+        for of_group in list(self.open_runs.values()):  # a copy: another thread may add to it
+            for rule, n in of_group.items():
+                found[rule] = found.get(rule, 0) + n
+        return found
+
+    @property
     def malformed(self) -> int:
         """Lines and rows that are not events."""
         return sum(self.reasons.values())

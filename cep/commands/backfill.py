@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -88,7 +89,7 @@ def backfill(  # noqa: PLR0913 - an option of the command is an argument
         was = discarded(made.checkpoint)
         click.echo("removed the past that was prepared" if was else "nothing was prepared")
         return
-    compile_for(pipeline, quiet)  # type: ignore[arg-type]
+    compile_for(Path(pipeline), quiet)
     line = progress_line(quiet, progress)
     wanted = Wanted(rules, from_us, PastMatches(matches), into, rate)
     with umask(made.file_mode.umask):

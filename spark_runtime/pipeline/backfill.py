@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -148,7 +151,8 @@ def backfill_pipeline(
 ) -> PastResult:
     """Read the past for new rules of a pipeline file, whose checkpoint may be in use.
 
-    Raises StateError as `prepare` does, or if its rules cannot follow those of the checkpoint (E0701).
+    Raises StateError as `prepare` does, also if another process is reading the past for it; or if its rules
+    cannot follow those of the checkpoint (E0701).
     """
     if is_remote(pipeline.checkpoint):
         raise no_past(
@@ -159,7 +163,31 @@ def backfill_pipeline(
         raise no_past(
             "the pipeline has `reload: never`", "let it take changed rules: `reload: after approval`"
         )
-    files = LocalFiles(pipeline.checkpoint)
+    with _alone(pipeline.checkpoint):
+        return _backfilled(LocalFiles(pipeline.checkpoint), pipeline, wanted, tell)
+
+
+@contextmanager
+def _alone(checkpoint: str) -> Iterator[None]:
+    """Keep another `cep backfill` away. The lock is on the folder: `lock` in it belongs to the run."""
+    try:
+        descriptor = os.open(checkpoint, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield  # what follows says so
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise no_past(
+                "another `cep backfill` reads the past for this checkpoint", "wait until it ends, or end it"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _backfilled(files: LocalFiles, pipeline: Pipeline, wanted: Wanted, tell: Tell) -> PastResult:
     _, found = proposed(files, pipeline)
     new = beginning(found.changes, wanted)
     checkpoint, _ = read_checkpoint(files, pipeline.checkpoint)

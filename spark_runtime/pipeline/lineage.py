@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
+from http.client import HTTPException
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -64,7 +65,7 @@ class Lineage:
             else:
                 with Path(self.to).open("a", encoding="utf-8") as file:
                     file.write(f"{text}\n")
-        except OSError as error:  # URLError is one
+        except (OSError, HTTPException) as error:  # URLError is an OSError
             if not self._has_failed:
                 self._has_failed = True
                 self.say(f"warning: events of OpenLineage cannot be sent to {self.to}: {error}")
@@ -97,7 +98,7 @@ class Lineage:
             "ruleSet": StoredRules.of(pipeline.texts, pipeline.rules).version,
             "rules": [rule.name for rule in pipeline.rules.rules],
         }
-        engine = {"name": "spark-cep", "version": version("spark-cep")}
+        engine = {"name": "spark-cep", "version": _version()}
         found = {
             "processing_engine": _facet("1-1-1/ProcessingEngineRunFacet.json", engine),
             "cep_rules": {"_producer": _PRODUCER, "_schemaURL": _PRODUCER, **rules},
@@ -153,6 +154,13 @@ def traced(watched: Watched, say: Callable[[str], None]) -> Iterator[None]:
         ended.set()
         sender.join()
         lineage.send(kind)
+
+
+def _version() -> str:
+    try:
+        return version("spark-cep")
+    except PackageNotFoundError:  # the package came to the cluster as an archive, not by pip
+        return "unknown"
 
 
 def _facet(schema: str, values: dict[str, Any]) -> dict[str, Any]:

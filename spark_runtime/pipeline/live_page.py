@@ -131,10 +131,7 @@ class LivePage:
         return self._known_gaps
 
     def _rules(self, counts: Counts, samples: list[_Sample]) -> list[dict[str, Any]]:
-        open_runs: dict[str, int] = {}
-        for of_group in dict(counts.open_runs).values():
-            for rule, n in of_group.items():
-                open_runs[rule] = open_runs.get(rule, 0) + n
+        open_runs = counts.open_runs_of
         steps: dict[str, dict[str, int]] = {}
         for of_rules in dict(counts.open_steps).values():
             for rule, by_step in of_rules.items():

@@ -145,16 +145,12 @@ class Metrics:
         zeros = dict.fromkeys(rules, 0)
         for split in _BY_RULE:
             yield _labelled(split.name, split.help, "rule", zeros | getattr(counts, split.field))
-        open_runs = dict(zeros)
-        for of_group in counts.open_runs.values():
-            for rule, n in of_group.items():
-                open_runs[rule] = open_runs.get(rule, 0) + n
         shadow = GaugeMetricFamily("cep_shadow_rule", "1 for a rule that alerts nobody.", labels=["rule"])
         for rule in zeros:
             shadow.add_metric([rule], float(rule in self._rules.shadow))
         yield shadow
         gauge = GaugeMetricFamily("cep_open_runs", "Open runs, of key groups called so far.", labels=["rule"])
-        for rule, n in open_runs.items():
+        for rule, n in (zeros | counts.open_runs_of).items():
             gauge.add_metric([rule], n)
         yield gauge
         help_text = "From the end of a match, in event time, until a worker found it."

@@ -117,7 +117,7 @@ def check_removed(given: TableCase, key: tuple[Any, ...], match: Found) -> str:
 
 
 def check_ending(given: TableCase, answer: Answer, attempt: Attempt) -> str:
-    """Check that the attempt goes on without the limit or the event that ended it; return what happened."""
+    """Check that the attempt continues without the limit or the event that ended it; return what happened."""
     ending, events = attempt.ending, given.case.events
     steps = [(step.variable, step.event.values["w"]) for step in attempt.steps]
     if ending.reason is Reason.LIMIT:
@@ -298,7 +298,7 @@ def check_row(given: TableCase, answer: Answer, refusal: Refusal) -> str:
     failed_again = again.conditions.failed(refusal.variable, again.watched.first_row(), place)
     of_table = [one for one in failed_again if one.part == failed.part and one.reason is Reason.ROW]
     assert not any(f"`{table.name}`" in one.says for one in of_table), (refusal, failed_again)
-    return "a row is there" if failed.part in {one.part for one in failed_again} else "the part holds"
+    return "a row exists" if failed.part in {one.part for one in failed_again} else "the part holds"
 
 
 def changed_events(

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_runtime.pipeline.backfill import Wanted, backfill_pipeline
+from cep.errors import StateError
+from spark_runtime.pipeline.backfill import Wanted, _alone, backfill_pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.prepared import PastMatches
 from tests.spark.events import EVENTS_RULE, ROOM_RULE, RULES, STRICT_RULE
@@ -227,6 +228,11 @@ def test_a_backfill_that_ends_at_any_point_leaves_the_checkpoint_as_it_was(
         left = files_in(folder.checkpoint)
         assert {name: left[name] for name in before} == before
         assert all(".prepared.unfinished/" in name for name in left.keys() - before.keys())
+    with (
+        _alone(str(folder.checkpoint)),
+        pytest.raises(StateError, match=r"E0718.*another `cep backfill` reads the past"),
+    ):
+        backfill_pipeline(load_pipeline(folder.place / "pipeline.yaml"), WANTED)
     assert "removed" not in folder.backfill("--discard")
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,19 @@ def test_a_server_that_does_not_answer_is_named_once_and_ends_no_run(tmp_path: P
         pass
     (warning,) = said
     assert warning.startswith(f"warning: events of OpenLineage cannot be sent to {address}: ")
+
+
+def test_an_installation_without_metadata_has_an_unknown_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("spark_runtime.pipeline.lineage.version", missing)
+    with traced(watched(tmp_path, "lineage: events.jsonl"), pytest.fail):
+        pass
+    for event in events(tmp_path / "events.jsonl"):
+        assert event["run"]["facets"]["processing_engine"]["version"] == "unknown"
 
 
 def test_other_addresses_are_refused(tmp_path: Path) -> None:
