@@ -43,10 +43,15 @@ class Checked:
     `unread` are the columns that no rule reads, of each stream with a profile.
     """
 
-    n_files: int
+    files: tuple[str, ...]
     n_rules: int
     problems: tuple[Diagnostic, ...]
     unread: Mapping[str, tuple[str, ...]]
+
+    @property
+    def n_files(self) -> int:
+        """The number of rule files."""
+        return len(self.files)
 
 
 def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Rulebook:
@@ -56,7 +61,7 @@ def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | N
     streams file. Raises RuleError with every file that is missing or cannot be read.
     """
     problems: list[Diagnostic] = []
-    books = _load(found_rule_files(paths, problems), streams, problems)
+    books = load_rulebooks(found_rule_files(paths, problems), streams, problems)
     merged: dict[str, Stream] = {}
     for book in books:
         for name, stream in book.streams.items():
@@ -179,12 +184,12 @@ def check_rules(
     files = found_rule_files(paths, problems)
     n_rules = 0
     unread: dict[str, tuple[str, ...]] = {}
-    for book in _load(files, streams, problems):
+    for book in load_rulebooks(files, streams, problems):
         found = check_book(book, parameters)
         problems += found.problems
         n_rules += found.n_rules
         unread |= found.unread
-    return Checked(len(files), n_rules, tuple(in_order(problems)), unread)
+    return Checked(tuple(map(str, files)), n_rules, tuple(in_order(problems)), unread)
 
 
 def check_book(book: Rulebook, parameters: Mapping[str, str] | None = None) -> Checked:
@@ -206,7 +211,8 @@ def check_book(book: Rulebook, parameters: Mapping[str, str] | None = None) -> C
         left = [column.name for column in stream.fields if (name, column.name) not in read]
         left = [column for column in left if column not in used]
         unread |= {name: tuple(left)} if left else {}
-    return Checked(len(book.sources), len(rules), tuple(in_order(problems)), unread)
+    names = tuple(source.name for source in book.sources)
+    return Checked(names, len(rules), tuple(in_order(problems)), unread)
 
 
 def values_never_seen(
@@ -219,10 +225,13 @@ def values_never_seen(
     return never_seen(set_parameters(trees, parameters or {})[0], book.streams, profiled)
 
 
-def _load(
+def load_rulebooks(
     files: Iterable[Path], streams: str | Path | Streams | None, problems: list[Diagnostic]
 ) -> list[Rulebook]:
-    """Return one rulebook for each streams file. Files that cannot be read are reported in `problems`."""
+    """Return one rulebook for each streams file; see `load_rulebook`.
+
+    Files that cannot be read are reported in `problems`.
+    """
     groups: dict[Path | None, list[Source]] = {}
     for file in files:
         if streams is None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
+
+from cep.diagnostics.diagnostic import Diagnostic, to_json
 
 quiet_option = click.option(
     "-q",
@@ -67,6 +70,27 @@ spark_settings_option = click.option(
     is_flag=True,
     help="Accept all settings under `spark`, even those that can run code.",
 )
+
+problems_format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("table", "json", "junit")),
+    default="table",
+    help="json: one list of problems. junit: XML for servers of continuous integration.",
+)
+
+
+def show_as(output_format: str, files: Iterable[str], problems: Sequence[Diagnostic]) -> None:
+    """Print the problems of files as `json`, one list, or as `junit`, a suite for each file."""
+    if output_format == "junit":
+        from cep.output.junit import by_file
+
+        click.echo(by_file(files, problems))
+    else:
+        import json
+
+        click.echo(json.dumps(to_json(problems), ensure_ascii=False, indent=2))
+
 
 AS_JSON = {"text": False, "json": True}
 """Values of `--format`, and whether each is JSON."""

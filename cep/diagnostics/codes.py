@@ -170,6 +170,23 @@ WARNINGS: dict[str, str] = {
 }
 """W05. What is legal and probably not meant."""
 
+LINT: dict[str, str] = {
+    "W0530": "a rule name that another file has, too",
+    "W0531": "a key that keeps something for ever",
+    "W0532": "a rule without tests",
+    "W0533": "no test expects a match",
+    "W0534": "no test expects that there is none",
+    "W0535": "a rule without measures",
+    "W0536": "an automaton with many states",
+    "W0537": "a loop that may open many runs",
+    "W0538": "a rule without a title",
+    "W0539": "a rule without a severity",
+    "W0540": "a finding that is allowed without a reason",
+    "W0541": "a finding that is allowed, and is none",
+    "W0542": "a comment for `cep lint` that is not understood",
+}
+"""W053, W054. What a rule lacks to be trusted: `cep lint`."""
+
 LIMITS: dict[str, str] = {
     "E0901": "the file is too large",
     "E0902": "nested too deeply",
@@ -429,6 +446,7 @@ FAMILIES: dict[str, dict[str, str]] = {
     "Patterns and clauses": PATTERNS,
     "Streams file": SETTINGS,
     "Warnings": WARNINGS,
+    "Lint": LINT,
     "Limits": LIMITS,
     "Files": FILES,
     "The rule library": LIBRARY,

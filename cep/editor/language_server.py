@@ -38,8 +38,9 @@ _KINDS = {
 class RuleServer(LanguageServer):
     """A server with the texts that its editor has opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_lint: bool = False) -> None:
         super().__init__("cep", version("spark-cep"))
+        self.with_lint = with_lint
         self.shown: dict[Path, set[Path]] = {}  # files for which problems of a text are shown
 
     @property
@@ -56,7 +57,7 @@ class RuleServer(LanguageServer):
         """Show the problems of a file, and of the open files that depend on it."""
         opened = self.opened
         for file in dependents(path, opened):
-            found = problems(file, opened)
+            found = problems(file, opened, with_lint=self.with_lint)
             for gone in self.shown.get(file, set()) - found.keys():
                 self.publish(gone, ())
             self.shown[file] = set(found)
@@ -102,9 +103,9 @@ def diagnostic(problem: Diagnostic) -> types.Diagnostic:
     )
 
 
-def create() -> RuleServer:
-    """Return a server, ready to be started with `start_io`."""
-    server = RuleServer()
+def create(*, with_lint: bool = False) -> RuleServer:
+    """Return a server, ready for `start_io`; `with_lint`: it also shows what `cep lint` finds."""
+    server = RuleServer(with_lint=with_lint)
     _checking(server)
     _assisting(server)
     _renaming(server)

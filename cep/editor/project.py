@@ -12,6 +12,7 @@ from pathlib import Path
 from cep.diagnostics.diagnostic import in_order
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language.front_ends import SUFFIXES, read_rules
+from cep.lint.findings import lint_book, read_tested
 from cep.profiles.never_seen import profiles_of
 from cep.profiles.profile import Profile
 from cep.rule_files import STREAMS_FILE, nearest_streams_file
@@ -35,15 +36,17 @@ class Surroundings:
     sources: tuple[Source, ...]
 
 
-def problems(path: Path, opened: Texts) -> dict[Path, tuple[Diagnostic, ...]]:
+def problems(path: Path, opened: Texts, *, with_lint: bool = False) -> dict[Path, tuple[Diagnostic, ...]]:
     """Return the problems of a rule file, a streams file or a test file, by the file that has them.
+
+    With `with_lint` these are also the findings of `cep lint`, for rules without errors.
 
     The file itself is always among the keys. A problem without a place is one of the file itself. Of other
     files there are none.
     """
     found: list[Diagnostic] = []
     if path.name.endswith(SUFFIXES):
-        found = _of_rules(path, opened)
+        found = _of_rules(path, opened, with_lint=with_lint)
     elif path.name == STREAMS_FILE:
         found = parse_streams(_source(path, opened))[1]
     elif path.name.endswith(ENDING):
@@ -80,7 +83,7 @@ def test_file(path: Path, opened: Texts) -> Source | None:
     return _source(file, opened) if file in opened or file.is_file() else None
 
 
-def _of_rules(path: Path, opened: Texts) -> list[Diagnostic]:
+def _of_rules(path: Path, opened: Texts, *, with_lint: bool) -> list[Diagnostic]:
     beside = nearest_streams_file(path)
     if beside is None:
         return [no_streams(path)]
@@ -90,7 +93,10 @@ def _of_rules(path: Path, opened: Texts) -> list[Diagnostic]:
     source = _source(path, opened)
     sources = (source, *(_source(file, opened) for file in _read_by(source, path)))
     book = Rulebook(sources, streams, beside)
-    return [problem for problem in check_book(book).problems if problem.source in (None, source)]
+    checked = check_book(book).problems
+    if with_lint and not any(problem.is_error for problem in checked):
+        checked = tuple(lint_book(book, read_tested([path]))[0])
+    return [problem for problem in checked if problem.source in (None, source)]
 
 
 def _read_by(source: Source, path: Path) -> Iterator[Path]:

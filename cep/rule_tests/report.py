@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 from cep.diagnostics.diagnostic import excerpt, render, to_json
 from cep.errors import Diagnostic
+from cep.output.junit import Test, junit
 from cep.rule_tests.coverage import Covered
 from cep.rule_tests.mutants import Mutated
 
@@ -105,31 +105,10 @@ def as_data(results: Sequence[FileResult]) -> list[dict[str, Any]]:
 
 
 def as_junit(results: Sequence[FileResult]) -> str:
-    """Return the results as XML in the form of JUnit, which servers of continuous integration read."""
-    lines = ['<?xml version="1.0" encoding="utf-8"?>', "<testsuites>"]
-    for result in results:
-        n_tests, n_errors = len(result.cases) + bool(result.problems), int(bool(result.problems))
-        failed = result.n_failed - n_errors
-        counts = f'tests="{n_tests}" failures="{failed}" errors="{n_errors}"'
-        lines.append(f"  <testsuite name={quoteattr(result.file)} {counts}>")
-        if result.problems:
-            lines += _test(result.file, "the test file", 0.0, "error", result.problems)
-        for case in result.cases:
-            lines += _test(result.file, case.name, case.seconds, "failure", case.problems)
-        lines.append("  </testsuite>")
-    return "\n".join([*lines, "</testsuites>"])
+    """Return the results as XML in the form of JUnit."""
+    return junit({result.file: _tests(result) for result in results})
 
 
-def _test(file: str, name: str, seconds: float, kind: str, problems: Sequence[Diagnostic]) -> list[str]:
-    first = f'    <testcase classname={quoteattr(file)} name={quoteattr(name)} time="{seconds:.3f}"'
-    if not problems:
-        return [first + "/>"]
-    title = quoteattr(problems[0].title)
-    text = _cdata(render(problems))
-    return [first + ">", f"      <{kind} message={title}>{text}</{kind}>", "    </testcase>"]
-
-
-def _cdata(text: str) -> str:
-    """Return a text that XML reads as it is; control characters, which it may not contain, are left out."""
-    allowed = "".join(char for char in text if char >= " " or char in "\n\t")
-    return f"<![CDATA[{allowed.replace(']]>', ']]]]><![CDATA[>')}]]>"
+def _tests(result: FileResult) -> list[Test]:
+    unread = [Test("the test file", result.problems, is_error=True)] if result.problems else []
+    return [*unread, *(Test(case.name, case.problems, case.seconds) for case in result.cases)]

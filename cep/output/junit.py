@@ -1,0 +1,63 @@
+"""Results in the form of JUnit's XML, which servers of continuous integration read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import quoteattr
+
+from cep.diagnostics.diagnostic import Diagnostic, render
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A thing that was tested: it passed if it has no problems. An error is a test that could not run."""
+
+    name: str
+    problems: Sequence[Diagnostic] = ()
+    seconds: float = 0.0
+    is_error: bool = False
+
+    __test__ = False  # pytest looks for tests in classes of this name
+
+
+def junit(suites: Mapping[str, Sequence[Test]]) -> str:
+    """Return the tests of each suite as XML; the name of a suite is that of its file."""
+    lines = ['<?xml version="1.0" encoding="utf-8"?>', "<testsuites>"]
+    for name, tests in suites.items():
+        errors = sum(bool(test.problems) and test.is_error for test in tests)
+        failures = sum(bool(test.problems) for test in tests) - errors
+        counts = f'tests="{len(tests)}" failures="{failures}" errors="{errors}"'
+        lines.append(f"  <testsuite name={quoteattr(name)} {counts}>")
+        lines += (line for test in tests for line in _test(name, test))
+        lines.append("  </testsuite>")
+    return "\n".join([*lines, "</testsuites>"])
+
+
+def by_file(files: Iterable[str], problems: Iterable[Diagnostic]) -> str:
+    """Return a suite for each of `files`, whose tests are its problems; without one it has one that passed.
+
+    A problem without a file is in a suite of its own.
+    """
+    suites: dict[str, list[Test]] = {file: [] for file in files}
+    for problem in problems:
+        name = "settings" if problem.source is None else problem.source.name
+        suites.setdefault(name, []).append(Test(f"{problem.code}: {problem.title}", [problem]))
+    return junit({name: tests or [Test("no problems")] for name, tests in suites.items()})
+
+
+def _test(suite: str, test: Test) -> list[str]:
+    first = (
+        f'    <testcase classname={quoteattr(suite)} name={quoteattr(test.name)} time="{test.seconds:.3f}"'
+    )
+    if not test.problems:
+        return [first + "/>"]
+    kind, title = "error" if test.is_error else "failure", quoteattr(test.problems[0].title)
+    text = _cdata(render(test.problems))
+    return [first + ">", f"      <{kind} message={title}>{text}</{kind}>", "    </testcase>"]
+
+
+def _cdata(text: str) -> str:
+    """Return a text that XML reads as it is; control characters, which it may not contain, are left out."""
+    allowed = "".join(char for char in text if char >= " " or char in "\n\t")
+    return f"<![CDATA[{allowed.replace(']]>', ']]]]><![CDATA[>')}]]>"
