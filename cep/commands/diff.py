@@ -180,10 +180,10 @@ def _rules(path: Path, streams: Path | None, parameters: Mapping[str, str] | Non
 
 
 def _stored(checkpoint: str) -> _Stored:
-    from cep.commands.state import stored_groups_of
+    from cep.commands.state import stored_state_of
     from cep.schema.time_literals import time_for_people
 
-    rules, reached, groups = stored_groups_of(checkpoint)
+    _, rules, reached, groups = stored_state_of(checkpoint)
     open_runs: Counter[str] = Counter()
     has_corrections = False
     for group in groups:

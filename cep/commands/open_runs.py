@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cep.commands.state import cell, rules_in, runs_of_key
+from cep.commands.state import cell, runs_of_key, stored_state_of
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import InputError
 from cep.language import ast
@@ -26,7 +26,8 @@ def names_in(rules: Sequence[Path], name: str | None) -> list[str]:
 
 def tell_open_runs(checkpoint: str, names: Sequence[str], key: str, *, as_json: bool) -> None:
     """Say what the open runs of a key wait for, what they hold, and what the next event must be."""
-    trees = {tree.name.text: tree for text in rules_in(checkpoint).texts for tree in read_rules(text)[0]}
+    stored = stored_state_of(checkpoint)
+    trees = {tree.name.text: tree for text in stored.texts for tree in read_rules(text)[0]}
     for wanted in names:
         if wanted not in trees:
             raise InputError(
@@ -35,7 +36,7 @@ def tell_open_runs(checkpoint: str, names: Sequence[str], key: str, *, as_json: 
                 did_you_mean(wanted, set(trees), "rules"),
             )
     runs: list[dict[str, Any]] = []
-    for row, variables in runs_of_key(checkpoint, key):
+    for row, variables in runs_of_key(stored.groups, key):
         if not names or row["rule"] in names:
             tree = trees[row["rule"]]
             runs.append({**row, "takes": {name: _condition(tree, name) for name in variables}})

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cep.engine.state.open_runs import RunsOfRule
-    from cep.rule_set import RuleSet
-    from spark_runtime.event_time.reached import Reached
-    from spark_runtime.pipeline.stored_rules import StoredRules
-    from spark_runtime.state.contents import StoredGroup
+    from spark_runtime.state.contents import StoredGroup, StoredState
 
 Row = dict[str, Any]
 
@@ -55,7 +52,7 @@ def list_state(checkpoint: str, output_format: str) -> None:
     groups: list[Row] = []
     counts: dict[str, tuple[int, int]] = {}
     oldest: dict[str, tuple[int, int]] = {}
-    for group in _groups(checkpoint):
+    for group in stored_state_of(checkpoint).groups:
         groups.append(_size(group))
         for found, _, watermark_us in _runs(group):
             name, n_keys = found.rule.name, len(np.unique(found.slots))
@@ -80,7 +77,7 @@ def top(checkpoint: str, limit: int, output_format: str) -> None:
     import numpy as np
 
     found: list[Row] = []
-    for group in _groups(checkpoint):
+    for group in stored_state_of(checkpoint).groups:
         for runs, keys, _ in _runs(group):
             slots, n_runs = np.unique(runs.slots, return_counts=True)
             heaviest = np.argsort(-n_runs, kind="stable")[:limit]
@@ -101,12 +98,12 @@ def show(checkpoint: str, key: str, output_format: str) -> None:
 
     KEY is the value of PARTITION BY; several values are separated by commas.
     """
-    _show([row for row, _ in runs_of_key(checkpoint, key)], output_format)
+    _show([row for row, _ in runs_of_key(stored_state_of(checkpoint).groups, key)], output_format)
 
 
-def runs_of_key(checkpoint: str, key: str) -> Iterator[tuple[Row, list[str]]]:
+def runs_of_key(groups: Iterable[StoredGroup], key: str) -> Iterator[tuple[Row, list[str]]]:
     """Yield the open runs of a key, as shown, and the variables that the next event of each may become."""
-    for group in _groups(checkpoint):
+    for group in groups:
         for runs, keys, watermark_us in _runs(group):
             wanted = {number for number, values in enumerate(keys.to_pylist()) if _text(values) == key}
             for run, slot in enumerate(runs.slots.tolist()):
@@ -128,33 +125,15 @@ def _text(key: Row) -> str:
     )
 
 
-def stored_groups_of(checkpoint: str) -> tuple[RuleSet, Reached, Iterator[StoredGroup]]:
-    """Return the rules of a checkpoint or a savepoint, the event time that it has reached, and its state."""
+def stored_state_of(checkpoint: str) -> StoredState:
+    """Return what a checkpoint or a savepoint contains."""
     from spark_runtime.pipeline.savepoint import is_savepoint, opened
 
     if is_savepoint(checkpoint):
-        savepoint = opened(checkpoint)
-        return savepoint.rule_set(), savepoint.reached, savepoint.stored_groups()
-    from spark_runtime.pipeline.stored_state import stored_groups
+        return opened(checkpoint).stored_state()
+    from spark_runtime.pipeline.stored_state import stored_state
 
-    return stored_groups(checkpoint)
-
-
-def rules_in(checkpoint: str) -> StoredRules:
-    """Return the rules of a checkpoint or a savepoint, as they are stored in it."""
-    from spark_runtime.pipeline.checkpoint import read_checkpoint
-    from spark_runtime.pipeline.savepoint import is_savepoint, opened
-    from spark_runtime.pipeline.stored_state import errors_of_storage, files_of
-
-    if is_savepoint(checkpoint):
-        return opened(checkpoint).rules()
-    with errors_of_storage(checkpoint):
-        return read_checkpoint(files_of(checkpoint), checkpoint)[1]
-
-
-def _groups(checkpoint: str) -> Iterator[StoredGroup]:
-    *_, groups = stored_groups_of(checkpoint)
-    return groups
+    return stored_state(checkpoint)
 
 
 def _runs(group: StoredGroup) -> Iterator[tuple[RunsOfRule, pa.Table, int]]:

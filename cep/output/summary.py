@@ -241,8 +241,8 @@ def long_duration(length_us: int) -> str:
     """Return a length of time in its two largest units, in words."""
     seconds, rest_us = divmod(length_us, 1_000_000)
     if seconds < 60:
-        amount = seconds + rest_us / 1e6
-        return f"{amount:g} second{'' if amount == 1 else 's'}"
+        amount = f"{seconds + rest_us / 1e6:g}"
+        return f"{amount} second{'' if amount == '1' else 's'}"
     units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
     parts: list[str] = []
     for unit, length in units:

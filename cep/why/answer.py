@@ -331,16 +331,15 @@ class Answer:
         if moment.by_time:
             if moment.event == len(self.watched.time_us):
                 return self._ended_by_input(number, until_us, limit)
-            time_us = int(self.watched.time_us[moment.event])
-            if until_us >= time_us:
+            if until_us > moment.at_us:
                 return self._skipped(number)
-            by_us = time_us - until_us
+            by_us = int(self.watched.time_us[moment.event]) - until_us
             says = f"{limit} was over; the next event of the key came {duration_text(by_us)} later"
             return Ending(Reason.WINDOW, says, by_us=by_us)
         return self._ended_by(row, moment.event, number)
 
     def _ended_by_input(self, number: int, until_us: int, limit: str) -> Ending:
-        if self._skipping(number) is not None and until_us >= _FAR_US:
+        if self._skipping(number) is not None and until_us > min(self.watched.moments[number].at_us, _FAR_US):
             return self._skipped(number)
         last_us = int(self.watched.time_us[-1])
         if until_us >= _FAR_US:

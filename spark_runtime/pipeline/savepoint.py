@@ -28,7 +28,7 @@ from cep.write_errors import writing
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.state.contents import StoredGroup, programs_in
+from spark_runtime.state.contents import StoredGroup, StoredState, programs_in
 
 FORMAT = 1
 
@@ -161,11 +161,15 @@ class Savepoint:
             if folder == GROUPS:
                 yield int(label), self.data(name)
 
-    def stored_groups(self) -> Iterator[StoredGroup]:
-        """Yield the state of each key group, for people. Raises StateError as `groups` does."""
-        rules = self.rule_set()
-        for label, data in self.groups():
-            yield StoredGroup(label, len(data), False, tuple(programs_in(data, rules)))
+    def stored_state(self) -> StoredState:
+        """Return the rules and the state, for people. Raises StateError as `rules` and `groups` do."""
+        stored = self.rules()
+        rules = compile_texts(stored.texts, stored.streams).rule_set
+        groups = (
+            StoredGroup(label, len(data), False, tuple(programs_in(data, rules)))
+            for label, data in self.groups()
+        )
+        return StoredState(stored.texts, rules, self.reached, groups)
 
 
 def is_savepoint(path: str) -> bool:

@@ -10,9 +10,8 @@ from typing import NamedTuple, cast
 from cep.errors import CepError, StateError
 from cep.rule_set import RuleSet
 from cep.rulebook import compile_texts
-from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_committed, last_done, read_checkpoint
-from spark_runtime.state.contents import StoredGroup, programs_in
+from spark_runtime.state.contents import StoredGroup, StoredState, programs_in
 from spark_runtime.state.files import StateFiles
 from spark_runtime.state.pieces import FOLDER
 from spark_runtime.state.pointer import Kept, Pointer, is_pointer
@@ -81,8 +80,8 @@ def errors_of_storage(path: str) -> Iterator[None]:
         raise as_cep_error(error) from error
 
 
-def stored_groups(path: str) -> tuple[RuleSet, Reached, Iterator[StoredGroup]]:
-    """Return the rules of a checkpoint, the event time, and the state after its last micro-batch.
+def stored_state(path: str) -> StoredState:
+    """Return what a checkpoint contains after its last micro-batch.
 
     Raises StateError: the folder is no checkpoint of a pipeline (E0705), or of another version (E0706), or
     damaged (E0702).
@@ -97,7 +96,7 @@ def stored_groups(path: str) -> tuple[RuleSet, Reached, Iterator[StoredGroup]]:
             for group, n_carried, is_in_files, data in stored_values(checkpoint, rules):
                 yield StoredGroup(group, n_carried, is_in_files, tuple(programs_in(data, rules)))
 
-    return rules, reached, groups()
+    return StoredState(stored.texts, rules, reached, groups())
 
 
 def stored_values(checkpoint: Checkpoint, rules: RuleSet, batch: int | None = None) -> Iterator[StoredValue]:

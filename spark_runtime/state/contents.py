@@ -1,4 +1,4 @@
-"""The contents of the state of a key group, for `cep state`."""
+"""The contents of stored state, for `cep state`, `cep why` and `cep diff`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import NamedTuple
 from cep.engine.corrections.corrector import is_corrected
 from cep.engine.state.codec import decode, header
 from cep.engine.state.sections import StateSections
+from cep.errors import Source
 from cep.program.program import Program
 from cep.rule_set import RuleSet
+from spark_runtime.event_time.reached import Reached
 from spark_runtime.state.snapshots import snapshots_in
 
 
@@ -48,6 +50,27 @@ class StoredGroup(NamedTuple):
     n_carried: int
     is_in_files: bool
     programs: tuple[StoredProgram, ...]
+
+
+class StoredState(NamedTuple):
+    """What a checkpoint or a savepoint contains.
+
+    Parameters
+    ----------
+    texts
+        The texts of its rules.
+    rules
+        The same, compiled.
+    reached
+        The event time that it has reached.
+    groups
+        The state of each key group, which is read as they are yielded.
+    """
+
+    texts: tuple[Source, ...]
+    rules: RuleSet
+    reached: Reached
+    groups: Iterator[StoredGroup]
 
 
 def programs_in(data: bytes, rules: RuleSet) -> Iterator[StoredProgram]:

@@ -156,8 +156,9 @@ def check_summary(found: Replay, counts: Counter[str]) -> None:
         names = answer.watched.rule.variables
         for variable, _ in set(answer.lives.taken):
             taken[names[variable]] += 1
-        for moment in answer.watched.moments:
-            if moment.by_time and moment.event < len(answer.watched.time_us):
+        directly_before = {moment.event: moment for moment in answer.watched.moments if moment.by_time}
+        for event, moment in directly_before.items():
+            if event < len(answer.watched.time_us):
                 waited.update(candidates(answer, moment))
     summary = funnel(found)
     for step in summary.steps:

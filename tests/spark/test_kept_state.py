@@ -20,7 +20,7 @@ from cep.local.match_file import match_file
 from spark_runtime import detect
 from spark_runtime.operator import operator
 from spark_runtime.pipeline.checkpoint import read_checkpoint
-from spark_runtime.pipeline.stored_state import stored_groups
+from spark_runtime.pipeline.stored_state import stored_state
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.forced_state import force_files, force_nothing
 from tests.left_out import require
@@ -68,8 +68,8 @@ def test_a_stream_with_its_state_in_files_goes_on_after_restarts_and_after_its_o
         if number == 0:
             for pid in new:
                 os.kill(pid, signal.SIGKILL)
-        _, _, contents = stored_groups(str(tmp_path / "out/checkpoint"))
-        stored = list(contents)
+        contents = stored_state(str(tmp_path / "out/checkpoint"))
+        stored = list(contents.groups)
         assert len(stored) == 2
         assert all(group.is_in_files and group.n_carried < 2000 for group in stored)
         parts = [part for group in stored for part in group.programs]

@@ -25,7 +25,7 @@ from spark_runtime.pipeline.checkpoint import KEPT_BATCHES
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.restoring import restore
 from spark_runtime.pipeline.saving import save
-from spark_runtime.pipeline.stored_state import stored_groups
+from spark_runtime.pipeline.stored_state import stored_state
 from spark_runtime.state.pointer import Kept
 from spark_runtime.tables import static
 from tests.forced_state import force_files, force_nothing
@@ -134,8 +134,8 @@ def test_a_stream_with_files_of_state_goes_on_after_restarts_with_what_its_table
     stream = Stream(tmp_path, rows)
     for number in range(N_RUNS):
         stream.run(number)
-        _, _, contents = stored_groups(str(stream.checkpoint))
-        stored = list(contents)
+        contents = stored_state(str(stream.checkpoint))
+        stored = list(contents.groups)
         assert len(stored) == 2
         assert all(group.is_in_files and group.n_carried < 2000 for group in stored)
     assert comparable(read(tmp_path / "out/matches")) == expected

@@ -117,6 +117,33 @@ def test_where_nothing_began_the_nearest_events_are_told(folder: Path) -> None:
     assert [item["reason"] for item in attempt["refusals"]] == ["case", "value"]
 
 
+def test_an_attempt_that_a_match_skipped_before_its_time_was_over_was_skipped(folder: Path) -> None:
+    rule = """
+RULE pairs
+FROM taps
+PARTITION BY k
+PATTERN a ->> b->{2,3}
+WITHIN < 8 SECONDS
+DEFINE b AS kind = 'b'
+AFTER MATCH SKIP TO LAST b
+MATCH PREFERRED
+"""
+    events = [("x", second, kind) for second, kind in ((1, "a"), (2, "b"), (3, "a"), (4, "b"), (7, "a"))]
+    write(rule, *events, ("x", 11, "a"), ("x", 13, "b"))
+    # The match of the first event is chosen when its window is over, at 9 s. It skips the run of the third
+    # event two seconds before the window of this run is over. No event came in between.
+    found = told("--key x --at 2024-05-01T00:00:05Z --limit 20")
+    took = {
+        tuple(step["event"]["time"] for step in attempt["steps"]): attempt for attempt in found["attempts"]
+    }
+    attempt = took["2024-05-01T00:00:03Z", "2024-05-01T00:00:04Z"]
+    assert (attempt["ending"]["reason"], attempt["ending"]["says"]) == (
+        "skipped",
+        "skipped by the match that began at 2024-05-01T00:00:01Z",
+    )
+    assert [one["reason"] for one in attempt["refusals"]].count("late") == 0
+
+
 def test_of_many_events_those_around_a_time_are_examined(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

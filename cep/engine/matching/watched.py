@@ -69,7 +69,10 @@ class Moment:
     event
         The place of the event in `Watched.events`; after the last one: the end of the input.
     by_time
-        Whether it is before the event, after all that time ends before it.
+        Whether it is before the event, after what time ends before it. There is one for each time at which
+        something ends, and one directly before the event.
+    at_us
+        The event time up to which everything has ended.
     rows : (runs, width) int64
         The open runs, in order, with columns as in `cep.engine.kernels.layout`.
     matches : (n, width) int64
@@ -80,6 +83,7 @@ class Moment:
 
     event: int
     by_time: bool
+    at_us: int
     rows: I64
     matches: I64
     n_dropped: int
@@ -359,21 +363,36 @@ class WatchedMatcher(Matcher):
         state, found = self._state, list[I64]()
         if first:
             state.run(fields, bits, np.arange(first), 0, found)
+            found.clear()
         moments: list[Moment] = []
         for event in range(first, end):
-            found.clear()
-            state.close(int(time_us[event]) - 1, found)
-            moments.append(self._moment(event, True, found, moments))
-            found.clear()
+            self._close(event, int(time_us[event]) - 1, moments)
             state.run(fields, bits, np.arange(event, event + 1), 0, found)
-            moments.append(self._moment(event, False, found, moments))
-        if end == len(bits):
+            moments.append(self._moment(event, False, int(time_us[event]), found, moments))
             found.clear()
-            state.close(END_OF_TIME_US, found)
-            moments.append(self._moment(end, True, found, moments))
+        if end == len(bits):
+            self._close(end, END_OF_TIME_US, moments)
         return moments
 
-    def _moment(self, event: int, by_time: bool, found: list[I64], before: list[Moment]) -> Moment:
+    def _close(self, event: int, bound_us: int, moments: list[Moment]) -> None:
+        """Add what ends before an event, up to `bound_us`.
+
+        One time comes after the other: so it is known which match skipped a run before its time was over.
+        """
+        found: list[I64] = []
+        while True:
+            at_us = min(self._state.next_end_us(), bound_us)
+            self._state.close(at_us, found)
+            moment = self._moment(event, True, at_us, found, moments)
+            found.clear()
+            if at_us == bound_us or len(moment.matches) or not moments or moment.rows is not moments[-1].rows:
+                moments.append(moment)
+            if at_us == bound_us:
+                return
+
+    def _moment(
+        self, event: int, by_time: bool, at_us: int, found: list[I64], before: list[Moment]
+    ) -> Moment:
         pool = self._state.pool
         rows = pool.runs[pool.live_rows()]
         if before and np.array_equal(before[-1].rows, rows):
@@ -383,6 +402,7 @@ class WatchedMatcher(Matcher):
         return Moment(
             event,
             by_time,
+            at_us,
             rows,
             np.concatenate(matches) if matches else np.zeros((0, width), np.int64),
             pool.n_dropped,

@@ -96,6 +96,22 @@ def test_open_runs_are_explained_without_spark() -> None:
     assert done.stdout == OPEN_RUNS
 
 
+def test_each_file_of_a_checkpoint_is_read_once() -> None:
+    program = (
+        "import sys\n"
+        "from collections import Counter\n"
+        "files = Counter()\n"
+        "sys.addaudithook(lambda name, given: files.update([str(given[0])] if name == 'open' else []))\n"
+        "from cep.commands.cli import main\n"
+        f"main(['why', '--key', 'card 0', '--checkpoint', {str(STORED)!r}], standalone_mode=False)\n"
+        f"print([n for name, n in files.items() if name.startswith({str(STORED)!r})])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    times = json.loads(done.stdout.splitlines()[-1])
+    assert len(times) >= 3  # the manifest, the rules, a key group
+    assert set(times) == {1}
+
+
 def test_a_rule_that_the_checkpoint_lacks_is_named_also_if_a_file_names_it(tmp_path: Path) -> None:
     rule = tmp_path / "rule.cep"
     rule.write_text("RULE testin FROM p PARTITION BY k PATTERN a WITHIN 1 HOUR DEFINE a AS x > 1")
