@@ -65,12 +65,8 @@ MAX_RETAINED = 1_000_000
 class Corrections:
     """How late an event may come and still be counted: reported matches that it changes are corrected.
 
-    Parameters
-    ----------
-    within_us
-        The event may be late by less than this many microseconds.
-    max_retained
-        Events and rows that a key group retains for each program; what exceeds this becomes final earlier.
+    `within_us`: the event may be late by less than this many microseconds. `max_retained`: events and rows
+    that a key group retains for each program; what exceeds this becomes final earlier.
     """
 
     within_us: int

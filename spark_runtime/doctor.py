@@ -34,14 +34,8 @@ MOST_SECONDS = 10.0
 class Finding:
     """A thing that was checked, and the result.
 
-    Parameters
-    ----------
-    what
-        Such as ``source transactions (kafka)``.
-    problem
-        The error; None if there is none.
-    note
-        A remark on a thing without a problem.
+    `what`: such as ``source transactions (kafka)``. `problem`: the error; None if there is none. `note`: a
+    remark on a thing without a problem.
     """
 
     what: str

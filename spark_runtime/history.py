@@ -31,12 +31,8 @@ _OF_TEXT = ("csv", "json")
 class SparkHistory:
     """The inputs as DataFrames of the running session, or of one that is started.
 
-    Parameters
-    ----------
-    paths
-        By stream: a file or folder, or the name of a table of Spark's catalog.
-    file_format
-        The format of the files; None: by their names.
+    `paths`: by stream: a file or folder, or the name of a table of Spark's catalog. `file_format`: the format
+    of the files; None: by their names.
     """
 
     def __init__(self, rules: RuleSet, paths: str | Mapping[str, str], file_format: str | None) -> None:

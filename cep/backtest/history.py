@@ -29,14 +29,9 @@ Chunks: TypeAlias = Mapping[str, Iterable[Chunk]]
 class Scope:
     """Which alerts count.
 
-    Parameters
-    ----------
-    from_us, to_us
-        Those that end at or after the one time, before the other, in microseconds since 1970; None: no bound.
-    margin_us
-        Events that are further outside of the range are not read; None: all are read.
-    sample
-        Those of these keys; None: of all keys.
+    `from_us` and `to_us`: those that end at or after the one time, before the other, in microseconds since
+    1970; None: no bound. `margin_us`: events that are further outside of the range are not read; None: all
+    are read. `sample`: those of these keys; None: of all keys.
     """
 
     from_us: int | None = None

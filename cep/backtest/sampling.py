@@ -29,14 +29,8 @@ Column = tuple[str, str]
 class Sample:
     """A share of all keys.
 
-    Parameters
-    ----------
-    share
-        More than 0, less than 1.
-    of_streams
-        The columns of each stream whose values decide, in the same order for all streams.
-    of_rules
-        The same for the matches of each rule.
+    `share`: more than 0, less than 1. `of_streams`: the columns of each stream whose values decide, in the
+    same order for all streams. `of_rules`: the same for the matches of each rule.
     """
 
     share: float

@@ -89,12 +89,8 @@ def score_card(
 ) -> tuple[Card, ...]:
     """Return a row for each rule: those to retire first, then those to tune.
 
-    Parameters
-    ----------
-    tests, changed
-        By rule: the number of its cases, the date of its last change.
-    verdicts
-        By match_id: whether an alert is confirmed.
+    `tests` and `changed`: by rule: the number of its cases, the date of its last change. `verdicts`: by
+    match_id: whether an alert is confirmed.
     """
     alerts = found.alerts
     cards = []

@@ -172,12 +172,8 @@ def _share(text: str | None) -> float | None:
 class Runner:
     """Runs rule sets over the events of the inputs.
 
-    Parameters
-    ----------
-    readers
-        All rule sets that may run. Their events are read when the first of them runs.
-    keeps
-        Whether the events stay in memory, so that they can be matched again.
+    `readers`: all rule sets that may run. Their events are read when the first of them runs. `keeps`: whether
+    the events stay in memory, so that they can be matched again.
     """
 
     def __init__(self, given: Given, readers: Sequence[RuleSet], scope: Scope, *, keeps: bool) -> None:

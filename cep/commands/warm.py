@@ -40,10 +40,7 @@ def compile_engine(line: ProgressLine, quiet: bool, programs: Sequence[Program] 
 
     Each core that this process may use compiles a part of it.
 
-    Parameters
-    ----------
-    programs
-        Compile only what they need; None: everything.
+    `programs`: compile only what they need; None: everything.
     """
     from cep.engine.warm import is_warm, missing, warm_up
 
@@ -66,12 +63,7 @@ def n_usable_cores() -> int:
 class CompilingLines:
     """Shows the progress of compiling the engine: a line that changes, or a line from time to time.
 
-    Parameters
-    ----------
-    clock
-        Returns seconds, counted from any start.
-    text
-        What is done.
+    `clock`: returns seconds, counted from any start. `text`: what is done.
     """
 
     def __init__(self, line: ProgressLine, clock: Callable[[], float], text: str = TEXT) -> None:

@@ -72,14 +72,9 @@ def compile_sources(
 
     Raises RuleError with every problem of all sources, if one of them is an error.
 
-    Parameters
-    ----------
-    only
-        Names of rules: these, and those whose matches they read; without names all.
-    parameters
-        Values of parameters, as they are written in rules, by their names (`set_parameters`).
-    shadow
-        Names of rules that are shadow rules, whatever their status.
+    `only`: names of rules: these, and those whose matches they read; without names all. `parameters`: values
+    of parameters, as they are written in rules, by their names (`set_parameters`). `shadow`: names of rules
+    that are shadow rules, whatever their status.
     """
     trees, syntax = _parse(sources, parameters)
     trees = _only(trees, only) if only else trees

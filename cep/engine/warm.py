@@ -97,14 +97,9 @@ def warm_up(
 ) -> None:
     """Compile all kernels, or those that programs need, and load them.
 
-    Parameters
-    ----------
-    progress
-        Receives the numbers of compiled kernels and of all kernels whenever one has been compiled.
-    programs
-        None: all kernels. Any other kernel that a program needs is compiled at its first call.
-    n_processes
-        How many kernels are compiled at the same time.
+    `progress`: receives the numbers of compiled kernels and of all kernels whenever one has been compiled.
+    `programs`: none: all kernels. Any other kernel that a program needs is compiled at its first call.
+    `n_processes`: how many kernels are compiled at the same time.
     """
     work = missing(programs)
     done: set[Kernel] = set()
@@ -240,10 +235,7 @@ def _run_table_kernels() -> None:
 def is_warm(with_windows: bool = True) -> bool:
     """Return whether all kernels are compiled for this processor, so no run waits for a compiler.
 
-    Parameters
-    ----------
-    with_windows
-        Whether those of windows count. Loading them takes as long as the start of a small run.
+    `with_windows`: whether those of windows count. Loading them takes as long as the start of a small run.
     """
     if with_windows:
         import cep.engine.windows.context_columns  # noqa: F401 - adds its kernels to `KERNELS`

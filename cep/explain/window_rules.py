@@ -13,10 +13,7 @@ from cep.expression import Frame, Window, Windowed
 def window_rule_lines(compiled: CompiledRule, kept: Callable[[Windowed], str]) -> Iterator[str]:
     """Yield the lines about a window rule, after its streams.
 
-    Parameters
-    ----------
-    kept
-        Returns what a key keeps for a value.
+    `kept`: returns what a key keeps for a value.
     """
     rule = compiled.typed
     windowing = rule.windowing

@@ -167,12 +167,8 @@ class FileFormat(Protocol):
         Raises InputError: the file cannot be read to its end, or does not belong to the stream. What could be
         read was yielded before.
 
-        Parameters
-        ----------
-        stream
-            The stream, without the columns that are in the name of the file.
-        in_worker
-            A process for each core reads files: start no threads. Texts may be Arrow dictionaries.
+        `stream`: the stream, without the columns that are in the name of the file. `in_worker`: a process for
+        each core reads files: start no threads. Texts may be Arrow dictionaries.
         """
 
 

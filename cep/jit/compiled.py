@@ -243,12 +243,8 @@ def _part(function: _F, *, inline: bool) -> _F:
 class Instruction:
     """An operation that loops do with LLVM's instructions, and Python in its own way.
 
-    Parameters
-    ----------
-    plain
-        What Python does.
-    generator
-        ``module:name`` of the function that numba calls to generate the instructions. It is imported then.
+    `plain`: what Python does. `generator`: ``module:name`` of the function that numba calls to generate the
+    instructions. It is imported then.
     """
 
     def __init__(self, plain: Callable[..., Any], generator: str) -> None:

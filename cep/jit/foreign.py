@@ -17,12 +17,8 @@ _call = compiled.instruction(_no_call, "cep.jit.instructions:call")
 def call_each(function: int, addresses: I64) -> None:
     """Call a C function with each address. A call takes a few nanoseconds; with ctypes it takes 200.
 
-    Parameters
-    ----------
-    function
-        The address of a function that takes an address and returns nothing. This is not checked.
-    addresses
-        int64[n].
+    `function`: the address of a function that takes an address and returns nothing. This is not checked.
+    `addresses`: int64[n].
     """
     for address in addresses:
         _call(function, address)

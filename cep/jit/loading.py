@@ -34,12 +34,7 @@ def call(code: MachineCode, function: Callable[..., Any]) -> Callable[..., Any]:
 
     Raises NotLoadedError if something that the code needs is missing.
 
-    Parameters
-    ----------
-    code
-        Of this machine. Otherwise it ends the process.
-    function
-        The function that it was compiled from.
+    `code`: of this machine. Otherwise it ends the process.
     """
     dynamic = _extension("_dynfunc")
     _register_symbols()

@@ -69,12 +69,7 @@ def fitting() -> tuple[str, ...]:
 def fitting_of(triple: str, features: frozenset[str]) -> Iterator[str]:
     """Yield the names of the processors whose code a machine can run, the most features first.
 
-    Parameters
-    ----------
-    triple
-        Of the machine, as LLVM names it.
-    features
-        Of the machine.
+    `triple`: of the machine, as LLVM names it. `features`: of the machine.
     """
     architecture, *_ = triple.split("-")
     if "linux" in triple:

@@ -25,14 +25,8 @@ def compile_all(
 ) -> None:
     """Compile kernels for arguments of some types, and keep the code on disk.
 
-    Parameters
-    ----------
-    work
-        The largest first.
-    n_processes
-        With one, or with one kernel, this process compiles itself.
-    told
-        Receives each kernel that has been compiled, from threads.
+    `work`: the largest first. `n_processes`: with one, or with one kernel, this process compiles itself.
+    `told`: receives each kernel that has been compiled, from threads.
     """
     if min(n_processes, len(work)) <= 1:
         for kernel, key in work:

@@ -119,14 +119,8 @@ def read_inputs(
 class LocalRun:
     """A run in this process: rules over inputs, into `deliver`.
 
-    Parameters
-    ----------
-    chunks
-        The events of each stream, by its name.
-    deliver
-        Receives the result, once.
-    as_stream
-        See `match_chunks`.
+    `chunks`: the events of each stream, by its name. `deliver`: receives the result, once. `as_stream`: see
+    `match_chunks`.
     """
 
     rules: RuleSet

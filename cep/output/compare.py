@@ -23,14 +23,8 @@ Key: TypeAlias = tuple[tuple[str, Any], ...]
 class Fired:
     """The matches of one rule and key that end on one day (UTC), before and now.
 
-    Parameters
-    ----------
-    same
-        Matches of both, with the same `match_id`.
-    moved
-        Matches of both that overlap in time, but consist of other events.
-    newly, no_longer
-        The other matches of now, and those of before.
+    `same`: matches of both, with the same `match_id`. `moved`: matches of both that overlap in time, but
+    consist of other events. `newly` and `no_longer`: the other matches of now, and those of before.
     """
 
     rule: str
@@ -58,13 +52,8 @@ def compare(
 ) -> tuple[Fired, ...]:
     """Return what two rule sets report of the same events, by rule, key and day, in this order.
 
-    Parameters
-    ----------
-    before, now
-        The rule sets.
-    matches_before, matches_now
-        Their matches (`RuleSet.match_schema`), in any order. A row that was withdrawn does not count. Of a
-        match with several rows, one for each event, one counts.
+    `matches_before` and `matches_now`: their matches (`RuleSet.match_schema`), in any order. A row that was
+    withdrawn does not count. Of a match with several rows, one for each event, one counts.
     """
     then, after = _by_key(before, matches_before), _by_key(now, matches_now)
     counts: dict[tuple[str, Key, str], Counter[str]] = {}

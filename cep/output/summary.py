@@ -45,14 +45,8 @@ def summary_lines(
 ) -> list[str]:
     """Return what happened: a line for each kind of count, and more if it needs a remedy.
 
-    Parameters
-    ----------
-    instead
-        How else to run, so that no event is late.
-    read
-        The columns that rules read (`RuleSet.read_columns`).
-    shadow
-        The names of shadow rules.
+    `instead`: how else to run, so that no event is late. `read`: the columns that rules read
+    (`RuleSet.read_columns`). `shadow`: the names of shadow rules.
     """
     lines = _lines(_rows(counts, shadow), counts, streams, instead)
     about = _absent_lines(counts.absent_columns, counts, streams, read)

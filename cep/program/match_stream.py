@@ -27,12 +27,8 @@ _DDL = {
 class MatchStream(Stream):
     """The matches of the rule `name`. No source delivers them: they are found in the same run.
 
-    Parameters
-    ----------
-    held_us
-        A match may be found up to this many microseconds of event time after its end.
-    meaning
-        The meaning of the rule's stored state (`cep.program.identity`); empty until the rule is compiled.
+    `held_us`: a match may be found up to this many microseconds of event time after its end. `meaning`: the
+    meaning of the rule's stored state (`cep.program.identity`); empty until the rule is compiled.
     """
 
     key: tuple[str, ...] = ()

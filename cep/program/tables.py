@@ -65,15 +65,9 @@ class JoinedTable:
 class JoinedColumn:
     """A column that an event gets from the version of a table that was valid at its time.
 
-    Parameters
-    ----------
-    table
-        Index in `Joins.tables`.
-    keys
-        Columns of a prepared batch, or joined columns that precede this one: the key of the version, in
-        the order of `JoinedTable.key`. If one of them is NULL, so is the column.
-    is_before
-        Whether the version is the one that was valid directly before the time of the event.
+    `table`: index in `Joins.tables`. `keys`: columns of a prepared batch, or joined columns that precede this
+    one: the key of the version, in the order of `JoinedTable.key`. If one of them is NULL, so is the column.
+    `is_before`: whether the version is the one that was valid directly before the time of the event.
     """
 
     name: str

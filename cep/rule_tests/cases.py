@@ -76,12 +76,8 @@ class Case:
 class RuleTests:
     """A test file: its rules, compiled, and its cases.
 
-    Parameters
-    ----------
-    names
-        The rules whose matches are compared.
-    files
-        The files that were read: the test file, its rules and their streams.
+    `names`: the rules whose matches are compared. `files`: the files that were read: the test file, its rules
+    and their streams.
     """
 
     source: Source

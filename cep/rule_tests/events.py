@@ -73,12 +73,8 @@ def relative_us(text: str) -> int | None:
 class EventReader:
     """Reads the events and the rows of tables of a test file.
 
-    Parameters
-    ----------
-    start_us
-        The time from which relative times count, in microseconds.
-    folder
-        Where relative paths start.
+    `start_us`: the time from which relative times count, in microseconds. `folder`: where relative paths
+    start.
     """
 
     def __init__(self, document: Document, rules: RuleSet, start_us: int, folder: Path) -> None:

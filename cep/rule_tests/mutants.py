@@ -48,12 +48,8 @@ _NO_OTHERS = {
 class Mutant:
     """A rule with one change.
 
-    Parameters
-    ----------
-    source, span
-        The place of the change in the text of the rule.
-    says
-        What was changed, such as ``< becomes <=``.
+    `source` and `span`: the place of the change in the text of the rule. `says`: what was changed, such as
+    ``< becomes <=``.
     """
 
     rule: str

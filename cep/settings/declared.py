@@ -288,12 +288,8 @@ def form_of(declaration: type) -> dict[str, Any]:
 def read(declaration: type[T], settings: Settings, *, is_complete: bool = False, **given: Any) -> T:
     """Return the declared settings. Problems are noted; a wrong value counts as not given.
 
-    Parameters
-    ----------
-    is_complete
-        Whether missing settings were reported already.
-    given
-        Fields of the dataclass that are not settings.
+    `is_complete`: whether missing settings were reported already. `given`: fields of the dataclass that are
+    not settings.
     """
     found = {
         field_name: setting.value(settings, name, is_complete=is_complete)
@@ -305,14 +301,9 @@ def read(declaration: type[T], settings: Settings, *, is_complete: bool = False,
 class Declared(Generic[T]):
     """A format of a source or a sink whose settings are declared: see `SourceType` and `SinkType`.
 
-    Parameters
-    ----------
-    made
-        Returns the spec, or None. Without `made`, the declared settings are the spec.
-    package, extra
-        The package that the format needs, and the extra that installs it.
-    given
-        Fields of the declaration that are not settings.
+    `made`: returns the spec, or None. Without `made`, the declared settings are the spec. `package` and
+    `extra`: the package that the format needs, and the extra that installs it. `given`: fields of the
+    declaration that are not settings.
     """
 
     def __init__(

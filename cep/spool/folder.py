@@ -37,14 +37,8 @@ _TRIES = 100
 class Place(NamedTuple):
     """A position in a spool.
 
-    Parameters
-    ----------
-    segment
-        The segment: the number of its first message.
-    n_bytes
-        The position in the segment; a block ends there.
-    number
-        The number of the next message. Messages are numbered from 0 across all segments.
+    `segment`: the segment: the number of its first message. `n_bytes`: the position in the segment; a block
+    ends there. `number`: the number of the next message. Messages are numbered from 0 across all segments.
     """
 
     segment: int

@@ -56,14 +56,8 @@ Told = Callable[[Outcome], None]
 class Room:
     """How much a spool may hold.
 
-    Parameters
-    ----------
-    max_bytes
-        Bytes of all segments together; None: as much as the disk.
-    max_waiting_bytes
-        Bytes in memory, before they are written.
-    at_limit
-        What happens to messages beyond these limits.
+    `max_bytes`: bytes of all segments together; None: as much as the disk. `max_waiting_bytes`: bytes in
+    memory, before they are written. `at_limit`: what happens to messages beyond these limits.
     """
 
     max_bytes: int | None = None

@@ -52,12 +52,8 @@ Texts = Sequence[str | None]
 class ReceivedBatch:
     """Messages that were taken together, in order.
 
-    Parameters
-    ----------
-    received_us
-        int64[n]: when each was received, microseconds since 1970.
-    columns
-        What is known about each message apart from its value, such as ``topic``: a text or None.
+    `received_us`: int64[n]: when each was received, microseconds since 1970. `columns`: what is known about
+    each message apart from its value, such as ``topic``: a text or None.
     """
 
     values: Sequence[bytes]

@@ -74,12 +74,7 @@ class SegmentWriter:
     Raises StateError: another spool writes to the folder (E0951), or acknowledged messages are damaged
     (E0952). Raises InputError: the folder cannot be written.
 
-    Parameters
-    ----------
-    folder
-        Created if it is missing.
-    clock
-        Seconds since 1970.
+    `folder`: created if it is missing. `clock`: seconds since 1970.
     """
 
     def __init__(self, folder: Path, limits: Limits, clock: Callable[[], float]) -> None:

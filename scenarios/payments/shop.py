@@ -55,14 +55,8 @@ class Shop:
     def placed(self, pipeline: Path, out: Path, *, finishes: bool) -> Path:
         """Return a copy of a pipeline file in `out` that has the addresses of these servers.
 
-        Parameters
-        ----------
-        pipeline
-            The file; its paths are relative to it.
-        out
-            The folder of the copy and of its checkpoint.
-        finishes
-            Whether the input is complete when it has been read.
+        `pipeline`: the file; its paths are relative to it. `out`: the folder of the copy and of its
+        checkpoint. `finishes`: whether the input is complete when it has been read.
         """
         spec: dict[str, Any] = yaml.safe_load(pipeline.read_text(encoding="utf-8"))
         spec["streams"] = str((pipeline.parent / spec["streams"]).resolve())

@@ -71,14 +71,8 @@ listener.name.tls.ssl.keystore.location={certificate}
 class KafkaServer:
     """A running broker: the addresses of its listeners, and the ID of its process.
 
-    Parameters
-    ----------
-    address
-        The plain listener.
-    sasl_address
-        The listener that requires a password.
-    tls_address
-        The listener that uses TLS and requires a password; empty if there is none.
+    `address`: the plain listener. `sasl_address`: the listener that requires a password. `tls_address`: the
+    listener that uses TLS and requires a password; empty if there is none.
     """
 
     address: str

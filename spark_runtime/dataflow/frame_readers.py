@@ -135,12 +135,8 @@ def _misfit_reason(text: str, stream: Stream) -> str:
 class TypedReader:
     """Turns typed events of a DataFrame (`spark_runtime.dataflow.schema.typed_events`) into parcels.
 
-    Parameters
-    ----------
-    is_checked
-        Whether events that no rule can use become dead letters.
-    may_be_late
-        Whether the operator also gets the whole events, and returns those that came too late.
+    `is_checked`: whether events that no rule can use become dead letters. `may_be_late`: whether the operator
+    also gets the whole events, and returns those that came too late.
     """
 
     packer: Packs

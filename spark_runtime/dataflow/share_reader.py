@@ -29,12 +29,8 @@ Spark's offsets in each checkpoint depend on it: it must not change.
 class ShareReader:
     """Reads shares, by their numbers.
 
-    Parameters
-    ----------
-    batch
-        The shares of a batch; None in a stream, in which each micro-batch has a plan.
-    shared
-        The folders that every worker must have.
+    `batch`: the shares of a batch; None in a stream, in which each micro-batch has a plan. `shared`: the
+    folders that every worker must have.
     """
 
     sources: Mapping[str, Source]

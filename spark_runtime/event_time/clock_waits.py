@@ -13,14 +13,9 @@ from spark_runtime.event_time.reached import is_after, latest_time
 class Waits:
     """The state from which the wall clock ends waits.
 
-    Parameters
-    ----------
-    events_us
-        The watermark by events alone; that of `Reached` is later if the wall clock has moved it. None: not
-        known yet.
-    deadlines
-        For each key group in which something waits, the first event time at which it must act. None: the
-        key groups have not reported it yet.
+    `events_us`: the watermark by events alone; that of `Reached` is later if the wall clock has moved it.
+    None: not known yet. `deadlines`: for each key group in which something waits, the first event time at
+    which it must act. None: the key groups have not reported it yet.
     """
 
     events_us: int | None = None
@@ -34,10 +29,7 @@ class Waits:
     def clock_us(self, reached_us: int | None, by_clock_us: int | None) -> int | None:
         """Return the watermark that the wall clock has set, earlier or now; None if events set it.
 
-        Parameters
-        ----------
-        by_clock_us
-            The watermark to which the wall clock moves it now; None if it does not.
+        `by_clock_us`: the watermark to which the wall clock moves it now; None if it does not.
         """
         return latest_time(reached_us if is_after(reached_us, self.events_us) else None, by_clock_us)
 

@@ -16,12 +16,7 @@ from spark_runtime.event_time.waiting import Waiting
 class Done:
     """The progress after a micro-batch.
 
-    Parameters
-    ----------
-    batch
-        Its number; -1 if there was none.
-    waits
-        None in a pipeline without `end_waits_after`.
+    `batch`: its number; -1 if there was none. `waits`: none in a pipeline without `end_waits_after`.
     """
 
     batch: int

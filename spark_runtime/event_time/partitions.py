@@ -32,14 +32,9 @@ MAX_PARTITIONS = 10_000
 class Partition:
     """The progress of one partition.
 
-    Parameters
-    ----------
-    latest_us
-        Its latest event time that was read, microseconds since 1970; None: no event was read yet.
-    place
-        The place of that event in the input.
-    seen_s
-        The wall clock when its last events arrived, or when it became known; seconds since 1970.
+    `latest_us`: its latest event time that was read, microseconds since 1970; None: no event was read yet.
+    `place`: the place of that event in the input. `seen_s`: the wall clock when its last events arrived, or
+    when it became known; seconds since 1970.
     """
 
     stream: str

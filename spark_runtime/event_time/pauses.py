@@ -14,10 +14,7 @@ from spark_runtime.event_time.watermarks import WaitingLimit
 class Pauses:
     """The paused sources and partitions of a run.
 
-    Parameters
-    ----------
-    limit
-        How many events may wait, and what happens if more do.
+    `limit`: how many events may wait, and what happens if more do.
     """
 
     def __init__(self, kinds: StreamKinds, limit: WaitingLimit, n_tasks: int) -> None:

@@ -42,14 +42,9 @@ class StreamKinds:
 class Remaining:
     """The input that remains after some offsets.
 
-    Parameters
-    ----------
-    unread
-        By partition, its known but unread input.
-    ended
-        Partitions that get no further input and are read to their end.
-    completes
-        In a run at whose end the input is complete: the streams without further input. Otherwise None.
+    `unread`: by partition, its known but unread input. `ended`: partitions that get no further input and are
+    read to their end. `completes`: in a run at whose end the input is complete: the streams without further
+    input. Otherwise None.
     """
 
     unread: Mapping[str, Unread]

@@ -19,12 +19,8 @@ class Reporting:
     def note(self, before: Done, done: Done, told_us: int | None, clock_us: int | None) -> None:
         """Record a micro-batch.
 
-        Parameters
-        ----------
-        told_us
-            The watermark that Spark was given.
-        clock_us
-            The watermark to which the wall clock moved it, if it did.
+        `told_us`: the watermark that Spark was given. `clock_us`: the watermark to which the wall clock moved
+        it, if it did.
         """
         self._has_moved = told_us != self.told_us
         if clock_us is not None:

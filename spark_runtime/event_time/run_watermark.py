@@ -31,14 +31,8 @@ class Bounds:
 class RunWatermark:
     """The watermark of a run.
 
-    Parameters
-    ----------
-    rule
-        How the watermark follows from the source partitions.
-    start_us
-        A time before all event times, microseconds since 1970.
-    clock
-        The wall clock, in seconds since 1970.
+    `rule`: how the watermark follows from the source partitions. `start_us`: a time before all event times,
+    microseconds since 1970. `clock`: the wall clock, in seconds since 1970.
     """
 
     def __init__(
@@ -102,14 +96,9 @@ class RunWatermark:
     ) -> Bounds:
         """Return the bounds of the next micro-batch.
 
-        Parameters
-        ----------
-        before, after_it
-            The remaining input before the micro-batch, and after it.
-        spans
-            By partition, the event times that it reads.
-        clock_us
-            The watermark by the wall clock (`Waits.clock_us`).
+        `before` and `after_it`: the remaining input before the micro-batch, and after it. `spans`: by
+        partition, the event times that it reads. `clock_us`: the watermark by the wall clock
+        (`Waits.clock_us`).
         """
         # No event is late merely because its partition was considered silent until now.
         now_us = self.now(done, before).watermark_us

@@ -55,12 +55,8 @@ class PartitionStatus:
 class ByClock:
     """The effect of the wall clock on the watermark of a pipeline with `end_waits_after`.
 
-    Parameters
-    ----------
-    is_ahead
-        Whether it has moved the watermark further than events did.
-    n_steps
-        How often it has moved it in this run.
+    `is_ahead`: whether it has moved the watermark further than events did. `n_steps`: how often it has moved
+    it in this run.
     """
 
     is_ahead: bool

@@ -36,10 +36,7 @@ _STATE = {
 class Upstream:
     """What is known about a DataFrame.
 
-    Parameters
-    ----------
-    nodes
-        The streaming nodes of its plan, by name; none if Spark was not asked.
+    `nodes`: the streaming nodes of its plan, by name; none if Spark was not asked.
     """
 
     schema: T.StructType

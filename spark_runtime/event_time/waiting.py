@@ -65,10 +65,7 @@ class Waiting:
         two, then four. No partition that lags a little is given up because of one that lags far, and 14
         micro-batches suffice for 10,000 partitions.
 
-        Parameters
-        ----------
-        held
-            The watermark without some partitions, and what holds it.
+        `held`: the watermark without some partitions, and what holds it.
         """
         given_up = list(self.given_up)
         for _ in range(self.n_next):

@@ -127,12 +127,8 @@ class WatermarkRule:
         It lags behind the clock by the lateness, but is not before the latest event. It is a whole
         millisecond, as Spark counts: otherwise what waits for the time of the latest event would wait longer.
 
-        Parameters
-        ----------
-        partitions
-            The partitions; the caller knows that no input remains to be read.
-        now_s, since_s
-            The wall clock now and at the start of this run: time before the run does not count.
+        `partitions`: the partitions; the caller knows that no input remains to be read. `now_s` and
+        `since_s`: the wall clock now and at the start of this run: time before the run does not count.
         """
         read = [(p.latest_us, p.seen_s) for p in partitions.values() if p.latest_us is not None]
         step_us = self.end_waits_after_us

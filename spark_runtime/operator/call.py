@@ -131,14 +131,9 @@ class Moment(NamedTuple):
 class Results:
     """The results of a call of the operator.
 
-    Parameters
-    ----------
-    found
-        Matches, late events and dead letters.
-    counts
-        `cep.counts.Counts` as JSON: of the readers, unchanged, then of the call.
-    deadline_us
-        The first time at which the key group has something to do without events, or None.
+    `found`: matches, late events and dead letters. `counts`: `cep.counts.Counts` as JSON: of the readers,
+    unchanged, then of the call. `deadline_us`: the first time at which the key group has something to do
+    without events, or None.
     """
 
     found: CallResults

@@ -25,12 +25,8 @@ from cep.schema.stream import Stream
 class Late:
     """Late events and versions of one call.
 
-    Parameters
-    ----------
-    gets_whole
-        Whether late events are an output, so that they also come whole.
-    is_first
-        Whether this key group counts the input that all key groups get.
+    `gets_whole`: whether late events are an output, so that they also come whole. `is_first`: whether this
+    key group counts the input that all key groups get.
     """
 
     def __init__(self, rules: RuleSet, *, gets_whole: bool, is_first: bool) -> None:

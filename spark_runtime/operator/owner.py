@@ -53,15 +53,7 @@ _LONGEST_PLACE = 50
 
 
 class Owner:
-    """Handles calls of groups whose state is in files.
-
-    Parameters
-    ----------
-    operator
-        The operator.
-    most_bytes
-        How much memory this process may use.
-    """
+    """Handles calls of groups whose state is in files. `most_bytes`: how much memory this process may use."""
 
     def __init__(self, operator: KeyGroups, most_bytes: int) -> None:
         assert operator.kept is not None

@@ -87,13 +87,9 @@ class SourceIdentity:
 class Origin:
     """The savepoint from which a checkpoint was made.
 
-    Parameters
-    ----------
-    run, batch
-        The stream that was saved, as sinks know it, and its last micro-batch in the savepoint. The name is
-        empty if sinks need not be asked for it.
-    groups
-        The labels of the key groups that have state.
+    `run` and `batch`: the stream that was saved, as sinks know it, and its last micro-batch in the savepoint.
+    The name is empty if sinks need not be asked for it. `groups`: the labels of the key groups that have
+    state.
     """
 
     run: str

@@ -80,13 +80,7 @@ def read_course(checkpoint: str) -> list[Mark]:
 
 @dataclass
 class CourseLog:
-    """Writes the course of a run.
-
-    Parameters
-    ----------
-    checkpoint
-        A local path; empty: nothing is written.
-    """
+    """Writes the course of a run. `checkpoint`: a local path; empty: nothing is written."""
 
     checkpoint: str
     _n_events: int = 0  # since the last mark

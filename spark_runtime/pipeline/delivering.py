@@ -101,10 +101,7 @@ def delivery_of(
 class Notes:
     """Records which sinks contain the micro-batch that is being written.
 
-    Parameters
-    ----------
-    files
-        The checkpoint; None in a batch, which never continues.
+    `files`: the checkpoint; None in a batch, which never continues.
     """
 
     files: CheckpointFiles | None
@@ -132,12 +129,7 @@ class Notes:
 class Delivering:
     """Writes micro-batches to sinks.
 
-    Parameters
-    ----------
-    notes
-        Records which sinks contain the micro-batch.
-    written
-        Counts the rows of each sink.
+    `notes`: records which sinks contain the micro-batch. `written`: counts the rows of each sink.
     """
 
     sinks: Sequence[NamedSink]
@@ -150,14 +142,9 @@ class Delivering:
     ) -> Counts:
         """Compute a micro-batch, write its rows to the sinks that lack them, and return its counts.
 
-        Parameters
-        ----------
-        output
-            The operator's output (`OUTPUT_SCHEMA`); each action computes it again.
-        number, plan
-            The number and the plan's identity of the micro-batch.
-        count
-            Sums the counts of the operator's calls. If it raises an error, nothing is committed.
+        `output`: the operator's output (`OUTPUT_SCHEMA`); each action computes it again. `number` and `plan`:
+        the number and the plan's identity of the micro-batch. `count`: sums the counts of the operator's
+        calls. If it raises an error, nothing is committed.
         """
         batch = MicroBatch(self.flow.delivery.run, number, plan)
         has_it = self.notes.names(number)

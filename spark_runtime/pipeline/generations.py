@@ -26,14 +26,8 @@ FOLDER = "rules"
 class Cause:
     """When and by whom rules were changed; an empty text: unknown.
 
-    Parameters
-    ----------
-    time
-        When the generation was recorded, UTC.
-    author, commit
-        What git knows of the rule files, if they are as committed.
-    approved_by
-        Who approved the change.
+    `time`: when the generation was recorded, UTC. `author` and `commit`: what git knows of the rule files, if
+    they are as committed. `approved_by`: who approved the change.
     """
 
     time: str = ""
@@ -150,12 +144,7 @@ def _name(number: int) -> str:
 class Standing:
     """The generations that matter after a micro-batch.
 
-    Parameters
-    ----------
-    stored
-        That of the stored state.
-    latest
-        That which computes the next micro-batch.
+    `stored`: that of the stored state. `latest`: that which computes the next micro-batch.
     """
 
     stored: Generation

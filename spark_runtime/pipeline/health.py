@@ -30,14 +30,8 @@ class State(StrEnum):
 class Watched:
     """A pipeline that is watched, from before its session starts until its end.
 
-    Parameters
-    ----------
-    started
-        When it was started (`time.monotonic`).
-    run
-        None: its session is starting.
-    failure
-        The error with which it ends.
+    `started`: when it was started (`time.monotonic`). `run`: none: its session is starting. `failure`: the
+    error with which it ends.
     """
 
     pipeline: Pipeline

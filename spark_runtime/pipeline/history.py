@@ -25,12 +25,7 @@ _HELP = (
 class History:
     """A checkpoint, and the sinks of its stream.
 
-    Parameters
-    ----------
-    sinks
-        All sinks, after their `check`.
-    done
-        Number of the last micro-batch that will not be repeated.
+    `sinks`: all sinks, after their `check`. `done`: number of the last micro-batch that will not be repeated.
     """
 
     checkpoint: Checkpoint

@@ -23,12 +23,7 @@ def kept_of(
 ) -> Kept | None:
     """Return where large state is kept; None: in Spark's state store.
 
-    Parameters
-    ----------
-    n_retained
-        For how many micro-batches Spark retains state, as its setting says.
-    say
-        Shows a warning.
+    `n_retained`: for how many micro-batches Spark retains state, as its setting says. `say`: shows a warning.
     """
     folder, tables = f"{checkpoint.path}/{FOLDER}", f"{checkpoint.path}/{TABLES}"
     memory = pipeline.state_memory_mb

@@ -42,13 +42,7 @@ _PRODUCER = "https://pypi.org/project/spark-cep"
 
 @dataclass(slots=True)
 class Lineage:
-    """Sends the events of one run.
-
-    Parameters
-    ----------
-    say
-        Gets one sentence if an event cannot be sent; that ends no run.
-    """
+    """Sends the events of one run. `say`: gets one sentence if an event cannot be sent; that ends no run."""
 
     watched: Watched
     to: str

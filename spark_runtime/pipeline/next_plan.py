@@ -29,12 +29,8 @@ _LOOKS_SHARE = 5
 class Turn:
     """Which micro-batches of a stream the rules of a run compute; by default all that come.
 
-    Parameters
-    ----------
-    takes_over
-        The micro-batch in which they take over the state of other rules; None: they need not.
-    leaves
-        Is set when other rules are to follow.
+    `takes_over`: the micro-batch in which they take over the state of other rules; None: they need not.
+    `leaves`: is set when other rules are to follow.
     """
 
     takes_over: int | None = None
@@ -82,12 +78,8 @@ class NextPlan:
     def wait(self, done: Done, last_begun: float, stopped: threading.Event) -> Plan | None:
         """Wait until there is something to do after `done`; return the plan, or None if the run ends.
 
-        Parameters
-        ----------
-        last_begun
-            When the last micro-batch started (`time.monotonic`).
-        stopped
-            Is set when no further micro-batch is to start.
+        `last_begun`: when the last micro-batch started (`time.monotonic`). `stopped`: is set when no further
+        micro-batch is to start.
         """
         if (self._is_restored and done.batch < 0) or done.batch + 1 == self._turn.takes_over:
             return None if stopped.is_set() else _asking(done)

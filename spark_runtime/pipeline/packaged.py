@@ -17,10 +17,7 @@ JOB = "job"
 def pipeline_file(name: str) -> Path:
     """Return a pipeline file of the archive from which this package was imported, on a disk.
 
-    Parameters
-    ----------
-    name
-        Its path in the folder `JOB` of the archive.
+    `name`: its path in the folder `JOB` of the archive.
     """
     archive = Path(__file__).resolve().parents[2]
     folder = archive if archive.is_dir() else _unpacked(archive)

@@ -65,12 +65,8 @@ LOOK_SECONDS = 1.0
 class RuleTurn:
     """A pipeline with the rules of one generation.
 
-    Parameters
-    ----------
-    rules
-        The rules as the checkpoint has them.
-    change
-        The state that they take over in their first micro-batch, if that is not computed yet.
+    `rules`: the rules as the checkpoint has them. `change`: the state that they take over in their first
+    micro-batch, if that is not computed yet.
     """
 
     pipeline: Pipeline

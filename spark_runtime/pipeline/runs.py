@@ -87,12 +87,7 @@ The heap contains each value of the state store several times (docs/design/decis
 class PipelineRun:
     """The common part of a batch and a stream.
 
-    Parameters
-    ----------
-    errors
-        Where progress and warnings go.
-    warming
-        Compiles the engine in the workers.
+    `errors`: where progress and warnings go. `warming`: compiles the engine in the workers.
     """
 
     pipeline: Pipeline

@@ -43,14 +43,8 @@ _AGAIN = "copy the savepoint again as a whole, or make another one"
 class SavedSource:
     """The source of a stream.
 
-    Parameters
-    ----------
-    format
-        The name of its kind, as in the pipeline file.
-    place
-        Where its input is, as in `SourceIdentity`; empty if that is a path.
-    position
-        Its offset; None: nothing was read.
+    `format`: the name of its kind, as in the pipeline file. `place`: where its input is, as in
+    `SourceIdentity`; empty if that is a path. `position`: its offset; None: nothing was read.
     """
 
     format: str

@@ -17,12 +17,8 @@ from cep.settings.yaml_document import Document
 class Trust:
     """How far a pipeline file is trusted.
 
-    Parameters
-    ----------
-    roots
-        Folders, or addresses of folders in other file systems, in which all its paths must be; empty: any.
-    any_spark_setting
-        Whether it may set settings of Spark that can run code.
+    `roots`: folders, or addresses of folders in other file systems, in which all its paths must be; empty:
+    any. `any_spark_setting`: whether it may set settings of Spark that can run code.
     """
 
     roots: tuple[str, ...] = ()

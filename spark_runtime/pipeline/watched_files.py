@@ -17,13 +17,7 @@ Signature = frozenset[tuple[str, int, int]]
 
 
 class WatchedFiles:
-    """Files that are examined from time to time.
-
-    Parameters
-    ----------
-    paths
-        Files, folders with rule files, and patterns.
-    """
+    """Files that are examined from time to time. `paths`: files, folders with rule files, and patterns."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = tuple(paths)

@@ -30,13 +30,7 @@ _HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can run on.
-
-    Parameters
-    ----------
-    is_usual
-        Whether Spark finds it and can start it without help.
-    """
+    """A Java that Spark can run on. `is_usual`: whether Spark finds it and can start it without help."""
 
     command: str
     is_usual: bool

@@ -27,14 +27,8 @@ class FolderOfRows(WorkerSink, RevocableSink, Protocol):
 class LogSink:
     """A log of matches, whose rows the workers write; see `WorkerSink`.
 
-    Parameters
-    ----------
-    folder
-        The rows.
-    version, texts
-        The rules, and the text of their file in the log.
-    keep_us, max_bytes
-        How long entries are kept, and how large the log may be; None: for good.
+    `folder`: the rows. `version` and `texts`: the rules, and the text of their file in the log. `keep_us` and
+    `max_bytes`: how long entries are kept, and how large the log may be; None: for good.
     """
 
     folder: FolderOfRows

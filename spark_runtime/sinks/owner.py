@@ -23,12 +23,7 @@ WRITTEN_BY = "_written_by"  # without an extension: other programs may read all 
 class Owner:
     """A pipeline that runs as a batch: its results replace its own earlier results, and no others.
 
-    Parameters
-    ----------
-    pipeline
-        The path of its file.
-    sources
-        By stream or table: the format and the place of its source.
+    `pipeline`: the path of its file. `sources`: by stream or table: the format and the place of its source.
     """
 
     pipeline: str

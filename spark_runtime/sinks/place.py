@@ -25,14 +25,9 @@ _ON_DISK = "file://"
 class Place:
     """Where an output goes.
 
-    Parameters
-    ----------
-    shown
-        For messages: "topic `alerts`".
-    name
-        Identifies the place. For a folder: the names on its path.
-    has_inside
-        Whether the place includes everything inside it: a reader of a folder also sees its subfolders.
+    `shown`: for messages: "topic `alerts`". `name`: identifies the place. For a folder: the names on its
+    path. `has_inside`: whether the place includes everything inside it: a reader of a folder also sees its
+    subfolders.
     """
 
     shown: str

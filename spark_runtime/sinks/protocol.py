@@ -37,14 +37,9 @@ class Guarantee(StrEnum):
 class MicroBatch:
     """A micro-batch.
 
-    Parameters
-    ----------
-    run
-        Names the stream. The checkpoint stores it, so it is the same after a restart. None in a batch.
-    number
-        Counts from 0. A repeated number is the same micro-batch.
-    plan
-        Distinguishes micro-batches with the same number (`Plan.identity`). Empty if unknown, as in a worker.
+    `run`: names the stream. The checkpoint stores it, so it is the same after a restart. None in a batch.
+    `number`: counts from 0. A repeated number is the same micro-batch. `plan`: distinguishes micro-batches
+    with the same number (`Plan.identity`). Empty if unknown, as in a worker.
     """
 
     run: str | None
@@ -61,14 +56,9 @@ class MicroBatch:
 class Mark:
     """The last micro-batch of a stream that a sink contains.
 
-    Parameters
-    ----------
-    place
-        The sink, for messages: "table `alerts`".
-    plan
-        `MicroBatch.plan`; empty if the sink does not know it.
-    is_continued
-        Whether another run has continued from an older checkpoint of this stream (`RevocableSink`).
+    `place`: the sink, for messages: "table `alerts`". `plan`: `MicroBatch.plan`; empty if the sink does not
+    know it. `is_continued`: whether another run has continued from an older checkpoint of this stream
+    (`RevocableSink`).
     """
 
     place: str
@@ -220,10 +210,7 @@ class WorkerSink(Sink, Protocol):
 class Collected:
     """The rows of a micro-batch, collected on the driver; can be read more than once.
 
-    Parameters
-    ----------
-    typed
-        Converts the texts of late events to a table.
+    `typed`: converts the texts of late events to a table.
     """
 
     n_rows: int

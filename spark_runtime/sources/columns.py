@@ -78,14 +78,8 @@ def columns_of(settings: Settings, known: ColumnWords) -> dict[str, str]:
 def require_columns(columns: Mapping[str, str], stream: Stream, noun: str, times: Mapping[str, str]) -> None:
     """Raise InputError unless the stream has the columns, with types that fit the values.
 
-    Parameters
-    ----------
-    columns
-        The word that names the value, by the name of the column.
-    noun
-        What has the values: ``a message``.
-    times
-        The words whose values are times, each with its name in an error.
+    `columns`: the word that names the value, by the name of the column. `noun`: what has the values: ``a
+    message``. `times`: the words whose values are times, each with its name in an error.
     """
     for name, what in columns.items():
         declared = stream.field(name)

@@ -36,12 +36,8 @@ _PASSING = frozenset((429, 500, 502, 503, 504))
 class SchemaRegistry:
     """The address of a registry and its credentials; see `SchemaSource`.
 
-    Parameters
-    ----------
-    url
-        Such as ``https://registry:8081``, perhaps with a path.
-    user, password
-        For basic authentication; `${NAME}` is an environment variable. Empty for none.
+    `url`: such as ``https://registry:8081``, perhaps with a path. `user` and `password`: for basic
+    authentication; `${NAME}` is an environment variable. Empty for none.
     """
 
     url: str

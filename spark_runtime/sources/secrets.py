@@ -55,12 +55,8 @@ def variables_of(text: str) -> list[str]:
 def without_secrets(said: object, texts: Iterable[str] = (), named: Iterable[Named] = ()) -> str:
     """Return a message of another program, on one line, without secrets.
 
-    Parameters
-    ----------
-    texts
-        Texts that contain variables, whose values are secrets.
-    named
-        Such texts with the names of their settings, some of which name a secret (`password`).
+    `texts`: texts that contain variables, whose values are secrets. `named`: such texts with the names of
+    their settings, some of which name a secret (`password`).
     """
     hidden = []
     for name, text in (*(("", text) for text in texts), *named):

@@ -18,12 +18,8 @@ from spark_runtime.state.snapshots import snapshots_in
 class StoredProgram(NamedTuple):
     """The state of one program, or of several that corrections connect, in a key group.
 
-    Parameters
-    ----------
-    n_bytes
-        The length of its snapshot.
-    program, sections
-        The program and its state; None with corrections, which keep events, not open runs.
+    `n_bytes`: the length of its snapshot. `program` and `sections`: the program and its state; None with
+    corrections, which keep events, not open runs.
     """
 
     n_bytes: int

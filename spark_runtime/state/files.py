@@ -27,15 +27,9 @@ _LOOKS = 64
 class Stored(NamedTuple):
     """The state of a key group after a call.
 
-    Parameters
-    ----------
-    value
-        What Spark's state store contains.
-    pointer
-        The pointer in it; None: it is the state itself.
-    counts
-        The bytes of `value` ("carried"), and of what was written to files: "recorded" in records, "written"
-        in snapshots; the number of "snapshots".
+    `value`: what Spark's state store contains. `pointer`: the pointer in it; None: it is the state itself.
+    `counts`: the bytes of `value` ("carried"), and of what was written to files: "recorded" in records,
+    "written" in snapshots; the number of "snapshots".
     """
 
     value: bytes
@@ -55,14 +49,8 @@ def _no_tables(contents: Contents) -> Tables:
 class StateFiles:
     """Writes and reads the state of key groups below a checkpoint.
 
-    Parameters
-    ----------
-    kept
-        Where it is kept.
-    rules, n_groups
-        What snapshots are of.
-    tables_of
-        Returns the contents of static tables that records name. Only rules with such tables need it.
+    `rules` and `n_groups`: what snapshots are of. `tables_of`: returns the contents of static tables that
+    records name. Only rules with such tables need it.
     """
 
     def __init__(self, kept: Kept, rules: RuleSet, n_groups: int, tables_of: TablesOf = _no_tables) -> None:
@@ -154,15 +142,7 @@ def remove_left(kept: Kept, task: Task) -> None:
 
 
 class WarmGroups:
-    """The chains of key groups in one process.
-
-    Parameters
-    ----------
-    files
-        The files of state.
-    is_full
-        Whether the process uses all memory that it may.
-    """
+    """The chains of key groups in one process. `is_full`: whether the process uses all memory that it may."""
 
     def __init__(self, files: StateFiles, is_full: Callable[[], bool]) -> None:
         self._files = files

@@ -89,12 +89,8 @@ class LocalStorage:
 class Pieces:
     """The files of state in a folder that the driver and all executors see.
 
-    Parameters
-    ----------
-    folder
-        The path or address of the folder.
-    options
-        Of a folder on S3, as `s3.options_of` returns them.
+    `folder`: the path or address of the folder. `options`: of a folder on S3, as `s3.options_of` returns
+    them.
     """
 
     def __init__(self, folder: str, options: Mapping[str, str] | None = None) -> None:

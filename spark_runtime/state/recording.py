@@ -83,12 +83,8 @@ def not_given(rules: RuleSet) -> dict[str, GivenTable]:
 class Layout:
     """What the records of a run depend on: the programs, the columns of their events, and corrections.
 
-    Parameters
-    ----------
-    programs
-        Of each program its fingerprint, `SharedIdentity.packed` and the schema of its events.
-    corrections
-        `within_us` and `max_retained`, or None.
+    `programs`: of each program its fingerprint, `SharedIdentity.packed` and the schema of its events.
+    `corrections`: `within_us` and `max_retained`, or None.
     """
 
     programs: tuple[tuple[bytes, bytes, bytes], ...]
@@ -140,12 +136,8 @@ class Layout:
 class RecordedChain(Chain):
     """A chain that records its input. It is given the contents of static tables before any input.
 
-    Parameters
-    ----------
-    tables
-        The mapping in which the matchers look up static tables. The chain changes it.
-    tables_of
-        Returns the contents that records name.
+    `tables`: the mapping in which the matchers look up static tables. The chain changes it. `tables_of`:
+    returns the contents that records name.
     """
 
     def __init__(

@@ -23,12 +23,8 @@ _LENGTH = struct.Struct("<Q")
 class Restored:
     """Where the state of key groups is.
 
-    Parameters
-    ----------
-    folder
-        A folder that the driver and all executors see.
-    groups
-        The labels of the groups that have state. The others begin without.
+    `folder`: a folder that the driver and all executors see. `groups`: the labels of the groups that have
+    state. The others begin without.
     """
 
     folder: str

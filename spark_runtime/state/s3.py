@@ -61,12 +61,7 @@ def reason(error: OSError) -> str:
 class S3Storage:
     """The files of a folder on S3.
 
-    Parameters
-    ----------
-    folder
-        The address of the folder.
-    options
-        As `options_of` returns them.
+    `folder`: the address of the folder. `options`: as `options_of` returns them.
     """
 
     def __init__(self, folder: str, options: Mapping[str, str]) -> None:
@@ -121,10 +116,7 @@ class S3Storage:
 class S3Files:
     """The files of a checkpoint on S3, read beside the run that writes them.
 
-    Parameters
-    ----------
-    root
-        The address of the checkpoint.
+    `root`: the address of the checkpoint.
     """
 
     def __init__(self, root: str) -> None:

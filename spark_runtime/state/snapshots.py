@@ -111,12 +111,8 @@ def snapshots_in(data: bytes | bytearray) -> list[bytes]:
 class Past(NamedTuple):
     """What new rules know of the past, in one key group.
 
-    Parameters
-    ----------
-    data
-        What `encode_state` wrote of some programs of the new rules, which have read the past.
-    rules
-        The rules that begin with it. Others in these programs do not.
+    `data`: what `encode_state` wrote of some programs of the new rules, which have read the past. `rules`:
+    the rules that begin with it. Others in these programs do not.
     """
 
     data: bytes

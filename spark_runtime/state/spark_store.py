@@ -44,12 +44,8 @@ Entries = dict[bytes, bytes | None]
 class SparkStore:
     """Spark's state store after a micro-batch.
 
-    Parameters
-    ----------
-    version
-        The number of the next micro-batch.
-    ids
-        By partition, the id in the names of files of this version; empty with format 1.
+    `version`: the number of the next micro-batch. `ids`: by partition, the id in the names of files of this
+    version; empty with format 1.
     """
 
     files: CheckpointFiles

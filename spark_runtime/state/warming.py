@@ -23,14 +23,8 @@ from spark_runtime.wire.packer import groups_of
 class WarmRules:
     """Rules that begin with a past.
 
-    Parameters
-    ----------
-    folder
-        A folder that the driver and all executors see.
-    rules
-        Their names.
-    from_us
-        They know the events at or after it; None: all.
+    `folder`: a folder that the driver and all executors see. `from_us`: they know the events at or after it;
+    None: all.
     """
 
     folder: str
@@ -67,14 +61,8 @@ class WarmRules:
 def write_warm(folder: Path, data: bytes, rules: RuleSet, n_groups: int, matches: pa.Table | None) -> None:
     """Write a past.
 
-    Parameters
-    ----------
-    data
-        The state of `rules` in one key group.
-    n_groups
-        The number of key groups among which it is divided.
-    matches
-        Matches that are reported, by any key group; None: there are none.
+    `data`: the state of `rules` in one key group. `n_groups`: the number of key groups among which it is
+    divided. `matches`: matches that are reported, by any key group; None: there are none.
     """
     folder.mkdir(parents=True)
     names = labels(n_groups, n_groups)

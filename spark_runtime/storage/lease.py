@@ -37,12 +37,7 @@ _FOLDER = "lease"
 class Lease:
     """The right to use a remote checkpoint.
 
-    Parameters
-    ----------
-    files
-        The files of the checkpoint.
-    clock, sleep
-        Seconds since any moment, and what waits for some.
+    `clock` and `sleep`: seconds since any moment, and what waits for some.
     """
 
     def __init__(
@@ -71,10 +66,7 @@ class Lease:
 
         Raises StateError (E0711): another run renews it.
 
-        Parameters
-        ----------
-        say
-            Called with one sentence if the run must wait for the lease.
+        `say`: called with one sentence if the run must wait for the lease.
         """
         while True:
             last = self._last()

@@ -30,10 +30,7 @@ def locked(checkpoint: str, say: Callable[[str], None] = lambda text: None) -> I
 
     Raises StateError: another run holds it.
 
-    Parameters
-    ----------
-    say
-        Called with one sentence if the run must wait for the lock.
+    `say`: called with one sentence if the run must wait for the lock.
     """
     file = Path(checkpoint) / "lock"
     with writing(file):

@@ -43,12 +43,7 @@ _DIGITS = 32
 class Content:
     """The rows of a static table.
 
-    Parameters
-    ----------
-    digest
-        Identifies the content.
-    data
-        The rows as an Arrow stream, compressed.
+    `digest`: identifies the content. `data`: the rows as an Arrow stream, compressed.
     """
 
     digest: str
@@ -143,12 +138,8 @@ def timed_inputs(rules: RuleSet) -> dict[str, Stream]:
 def tables_of(programs: Sequence[Program], given: Mapping[str, Content], told: Told) -> dict[str, GivenTable]:
     """Return the static tables of programs in the form that `Matcher` takes. Runs in a worker.
 
-    Parameters
-    ----------
-    given
-        The contents that travelled with the operator.
-    told
-        The contents that the task's property names; they take precedence.
+    `given`: the contents that travelled with the operator. `told`: the contents that the task's property
+    names; they take precedence.
     """
     return {
         name: _KEPT.table(table, told[name] if name in told else given[name])

@@ -38,14 +38,9 @@ _MOST_BEGINS = 256
 class Packer:
     """Packs chunks into parcels.
 
-    Parameters
-    ----------
-    rules
-        The rules; the number of a program in a parcel is its index in `rules.programs`.
-    kinds
-        Kinds of output, except matches, that a sink accepts. Output of other kinds is only counted.
-    gathers
-        Whether rules over rules by another key run in one call of the operator (`Chains.gathered`).
+    `rules`: the rules; the number of a program in a parcel is its index in `rules.programs`. `kinds`: kinds
+    of output, except matches, that a sink accepts. Output of other kinds is only counted. `gathers`: whether
+    rules over rules by another key run in one call of the operator (`Chains.gathered`).
     """
 
     rules: RuleSet

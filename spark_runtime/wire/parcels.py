@@ -88,14 +88,8 @@ PARCEL_COLUMNS = (CONTENTS, PROGRAM, TEXT, DATA)
 class Parcel(NamedTuple):
     """One parcel, as the operator gets it.
 
-    Parameters
-    ----------
-    contents
-        The kind of contents.
-    program
-        The number of the program of `EVENTS`; None in other parcels.
-    text, data
-        See `Contents`; None if the contents have none.
+    `contents`: the kind of contents. `program`: the number of the program of `EVENTS`; None in other parcels.
+    `text` and `data`: see `Contents`; None if the contents have none.
     """
 
     contents: Contents
@@ -115,12 +109,8 @@ def parcels(
 ) -> pa.RecordBatch:
     """Return parcels (`PARCEL_SCHEMA`), one for each of the key groups `labels`.
 
-    Parameters
-    ----------
-    texts, data
-        One for each of `labels`; None if the contents have none.
-    latest_us
-        The latest event time that was read; None: another parcel has it.
+    `texts` and `data`: one for each of `labels`; None if the contents have none. `latest_us`: the latest
+    event time that was read; None: another parcel has it.
     """
     n = len(labels)
     columns = [

@@ -180,10 +180,7 @@ def server_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of `Server`; it receives them as `server`.
 
-    Parameters
-    ----------
-    port, user, password
-        The defaults of the options.
+    `port`, `user` and `password`: the defaults of the options.
     """
     from functools import wraps
 

@@ -23,10 +23,7 @@ from cep.language import ast
 class Presence:
     """Which rows the joins of a view have.
 
-    Parameters
-    ----------
-    shown
-        Table -> what else must hold for the row to have the columns of this table's row.
+    `shown`: table -> what else must hold for the row to have the columns of this table's row.
     """
 
     is_there: Expression
@@ -57,12 +54,8 @@ def tables_with_rows(rule: ast.Rule) -> list[str]:
 def presence(base: RuleJoin, joins: Sequence[tuple[ast.Join, RuleJoin]]) -> Presence:
     """Return which rows there are.
 
-    Parameters
-    ----------
-    base
-        How a change finds the row of the table in FROM.
-    joins
-        The other tables, as written and as a change finds their rows.
+    `base`: how a change finds the row of the table in FROM. `joins`: the other tables, as written and as a
+    change finds their rows.
     """
     of_base = _found(base, all_of_key=True)
     alone = {base.table.name: of_base}  # table -> whether it has a row that the previous joins accept

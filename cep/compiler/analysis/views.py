@@ -113,10 +113,7 @@ def typed_view(
 ) -> ir.Rule | None:
     """Return the view as a rule, or None after a report.
 
-    Parameters
-    ----------
-    columns
-        Names that no column of the view may have.
+    `columns`: names that no column of the view may have.
     """
     if not partitioning.streams:
         return None

@@ -41,14 +41,9 @@ COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 class Lowered:
     """An expression as it was written, and over columns and registers.
 
-    Parameters
-    ----------
-    written
-        With aggregates, windowed values and columns of tables.
-    expression
-        With registers and columns in their place.
-    after_take
-        Whether it reads the registers as they are after the event is taken; otherwise, before.
+    `written`: with aggregates, windowed values and columns of tables. `expression`: with registers and
+    columns in their place. `after_take`: whether it reads the registers as they are after the event is taken;
+    otherwise, before.
     """
 
     written: Expression
@@ -72,14 +67,9 @@ class ConditionPart:
 class WatchedRule:
     """A rule whose runs can be watched.
 
-    Parameters
-    ----------
-    rule
-        The typed rule. It reports each event of a match, suppresses nothing and has no measures.
-    program
-        Only this rule. No event is dropped before matching.
-    parts
-        The parts of the condition of each variable; none: it always holds.
+    `rule`: the typed rule. It reports each event of a match, suppresses nothing and has no measures.
+    `program`: only this rule. No event is dropped before matching. `parts`: the parts of the condition of
+    each variable; none: it always holds.
     """
 
     rule: ir.Rule

@@ -15,15 +15,9 @@ from cep.schema.stream import Stream
 class RuleJoin:
     """A table that a rule joins.
 
-    Parameters
-    ----------
-    keys
-        The columns of an event that are the key of a version, in the order of the table's key. In a view they
-        may be columns of another table.
-    order
-        The table's key in the order of the rule's key, if the table is needed only where its key is.
-    stream
-        The stream whose events have the columns of the table.
+    `keys`: the columns of an event that are the key of a version, in the order of the table's key. In a view
+    they may be columns of another table. `order`: the table's key in the order of the rule's key, if the
+    table is needed only where its key is. `stream`: the stream whose events have the columns of the table.
     """
 
     table: Stream

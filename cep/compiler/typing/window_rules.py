@@ -28,12 +28,7 @@ _INSTEAD = {
 class WindowRuleInference(Inference):
     """Types the expressions of a window rule.
 
-    Parameters
-    ----------
-    scope
-        Has no variables.
-    where
-        Which events count; None: all.
+    `scope`: has no variables. `where`: which events count; None: all.
     """
 
     def __init__(

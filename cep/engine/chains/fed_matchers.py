@@ -31,12 +31,8 @@ Forward = Callable[[int, pa.Table], None]
 class FedMatchers:
     """The matchers of all programs, in the order in which they read each other.
 
-    Parameters
-    ----------
-    stage
-        Only the programs of this stage (`Chains.stages`) run; None: all of them.
-    forward
-        Receives the events for programs of later stages, if `stage` is given.
+    `stage`: only the programs of this stage (`Chains.stages`) run; None: all of them. `forward`: receives the
+    events for programs of later stages, if `stage` is given.
     """
 
     def __init__(

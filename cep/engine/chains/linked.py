@@ -37,10 +37,7 @@ _LENGTH = struct.Struct("<Q")
 class LinkedPrograms:
     """All programs that feeds connect with each other.
 
-    Parameters
-    ----------
-    programs
-        Each program after those whose matches it reads.
+    `programs`: each program after those whose matches it reads.
     """
 
     programs: tuple[Program, ...]

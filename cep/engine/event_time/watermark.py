@@ -51,15 +51,9 @@ def split_late(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the events of `stream` that are in time, and the others as `late_schema`.
 
-    Parameters
-    ----------
-    events
-        Columns of `event_table_schema`.
-    late_us
-        int64[n] (`late_by_us`).
-    counted_us
-        With corrections an event is finally late only if it is late by at least this much; int64[n] if this
-        differs from event to event.
+    `events`: columns of `event_table_schema`. `late_us`: int64[n] (`late_by_us`). `counted_us`: with
+    corrections an event is finally late only if it is late by at least this much; int64[n] if this differs
+    from event to event.
     """
     late = is_late(late_us - counted_us)
     if not late.any():  # the usual case: nothing is copied

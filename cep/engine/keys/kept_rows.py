@@ -52,13 +52,7 @@ _NO_BYTES = np.zeros(1, np.uint8)
 
 
 class KeptRows:
-    """The rows of a table.
-
-    Parameters
-    ----------
-    types
-        The columns that are kept, by name.
-    """
+    """The rows of a table. `types`: the columns that are kept, by name."""
 
     def __init__(self, types: Mapping[str, Type]) -> None:
         self.types = dict(types)

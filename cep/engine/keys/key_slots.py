@@ -30,13 +30,7 @@ _MANY = 4096
 
 
 class KeySlots:
-    """The keys that a matcher knows.
-
-    Parameters
-    ----------
-    columns
-        (n,) The columns of the initially known keys, by slot.
-    """
+    """The keys that a matcher knows. `columns`: (n,) The columns of the initially known keys, by slot."""
 
     def __init__(self, names: tuple[str, ...], columns: Sequence[pa.Array]) -> None:
         self.names = names

@@ -19,10 +19,7 @@ _UNKNOWN = np.iinfo(np.int64).min
 class Deadlines:
     """A time for each block of keys before which no run of these keys ends by time.
 
-    Parameters
-    ----------
-    fan_out
-        How many runs one run can become.
+    `fan_out`: how many runs one run can become.
     """
 
     def __init__(self, rule: RuleProgram, fan_out: int) -> None:

@@ -206,10 +206,7 @@ class _RuleState:
 class Matcher:
     """The rules of one program over the events of any number of keys.
 
-    Parameters
-    ----------
-    tables
-        Joined tables whose versions do not come with the events, by name: the static tables.
+    `tables`: joined tables whose versions do not come with the events, by name: the static tables.
     """
 
     def __init__(self, program: Program, tables: Mapping[str, GivenTable] | None = None) -> None:

@@ -109,14 +109,9 @@ class OpenRule:
 class OpenWindow:
     """The state of one group of windowed columns, or of the windows of window rules.
 
-    Parameters
-    ----------
-    of_keys
-        A row for each key. With `entries` its first number is that of the key's entries.
-    entries
-        The entries of rings, key by key; None: there are none.
-    of_all
-        What belongs to no key; None: nothing does.
+    `of_keys`: a row for each key. With `entries` its first number is that of the key's entries. `entries`:
+    the entries of rings, key by key; None: there are none. `of_all`: what belongs to no key; None: nothing
+    does.
     """
 
     meaning: bytes

@@ -248,10 +248,7 @@ class Watched:
 class WatchedMatcher(Matcher):
     """A matcher of one rule that reports events (`cep.compiler.lowering.parts.WatchedRule`).
 
-    Parameters
-    ----------
-    tables
-        As for `Matcher`.
+    `tables`: as for `Matcher`.
     """
 
     def __init__(self, program: Program, tables: Mapping[str, GivenTable] | None = None) -> None:
@@ -290,10 +287,7 @@ class WatchedMatcher(Matcher):
 
         None: there is no event. The result has no moments.
 
-        Parameters
-        ----------
-        places
-            The places of these events, in order.
+        `places`: the places of these events, in order.
         """
         loaded = self._load(prepared)
         if loaded is None:

@@ -25,12 +25,7 @@ class ColumnCells:
 
     Numbering the texts takes longer than the windows themselves.
 
-    Parameters
-    ----------
-    program
-        Gives the types.
-    strings
-        Texts by number; new ones are added.
+    `program`: gives the types. `strings`: texts by number; new ones are added.
     """
 
     def __init__(self, program: Program, strings: StringPool) -> None:

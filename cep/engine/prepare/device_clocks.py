@@ -28,10 +28,7 @@ class DeviceClocks:
     The estimate for an event depends only on the events before it, in the order given, not on how they are
     divided into portions.
 
-    Parameters
-    ----------
-    stream
-        A stream with a `device_clock`.
+    `stream`: a stream with a `device_clock`.
     """
 
     def __init__(self, stream: Stream) -> None:

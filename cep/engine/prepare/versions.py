@@ -41,15 +41,9 @@ def _zeros(n: int) -> pa.Array:
 def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
     """Return versions of a table as rows of `program.event_schema`.
 
-    Parameters
-    ----------
-    program
-        The compiled rules; they join the table.
-    number
-        The index of the table in `program.joins.tables`; a table may occur more than once.
-    rows
-        Versions from a reader of the table: the columns of the table in the types of `ARROW_TYPES`, event
-        time and key never NULL.
+    `program`: the compiled rules; they join the table. `number`: the index of the table in
+    `program.joins.tables`; a table may occur more than once. `rows`: versions from a reader of the table: the
+    columns of the table in the types of `ARROW_TYPES`, event time and key never NULL.
     """
     joined = program.joins.tables[number]
     table = joined.table
@@ -84,14 +78,9 @@ def extent_rows(program: Program, stream: Stream, first_us: int | None, latest_u
     They are versions without a key: a deletion gives the time of an event of the rules' streams, any other a
     time that the input has reached. So they wait, are late and are stored in snapshots like all rows.
 
-    Parameters
-    ----------
-    program
-        It has windows without events (`Program.has_silent_windows`).
-    stream
-        The stream of the events, or a table.
-    first_us, latest_us
-        The times of the earliest and the latest of them; None: the earliest is unknown.
+    `program`: it has windows without events (`Program.has_silent_windows`). `stream`: the stream of the
+    events, or a table. `first_us` and `latest_us`: the times of the earliest and the latest of them; None:
+    the earliest is unknown.
     """
     told = [(latest_us, 1)]
     if stream in program.streams and first_us is not None:

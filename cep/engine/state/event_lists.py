@@ -32,10 +32,7 @@ def nodes_of_sets(rule: RuleProgram) -> int:
 class Nodes:
     """The nodes of one rule (`cep.engine.kernels.event_nodes`). Without a register it stays empty.
 
-    Parameters
-    ----------
-    rule
-        Says which registers of a run lead to nodes, and how many nodes a take adds.
+    `rule`: says which registers of a run lead to nodes, and how many nodes a take adds.
     """
 
     def __init__(self, rule: RuleProgram, stored: I64 | None = None) -> None:

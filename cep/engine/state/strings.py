@@ -39,10 +39,7 @@ class StringPool:
     A large pool has an index, as `KeySlots` has: otherwise each batch would hash and copy all strings. The
     index is made once the pool was searched so often that this took as long, and then contains the strings.
 
-    Parameters
-    ----------
-    make_index
-        Makes an empty index; None: the pool never has one.
+    `make_index`: makes an empty index; None: the pool never has one.
     """
 
     def __init__(

@@ -59,13 +59,9 @@ class Changes:
     def of(self, rows: pa.Table, held: Callable[[int], pa.Table]) -> pa.Table:
         """Return the changes as prepared events, one for each key and instant, in no order.
 
-        Parameters
-        ----------
-        rows
-            Due versions, prepared (`Program.event_schema`).
-        held
-            Returns the rows kept of a table before, given its number: its columns, including the key. It
-            takes time for each row, so it is only called if a table with another key has changed.
+        `rows`: due versions, prepared (`Program.event_schema`). `held`: returns the rows kept of a table
+        before, given its number: its columns, including the key. It takes time for each row, so it is only
+        called if a table with another key has changed.
         """
         numbers = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN)))) - 1
         found = [

@@ -48,11 +48,8 @@ Values = Callable[[str], pa.Array]
 class GivenTable:
     """All versions of a table, which any number of matchers of one process can look up.
 
-    Parameters
-    ----------
-    rows
-        Its versions from a reader (the columns of the table in the types of `ARROW_TYPES`), in order of
-        arrival. Those of a static table are always valid.
+    `rows`: its versions from a reader (the columns of the table in the types of `ARROW_TYPES`), in order of
+    arrival. Those of a static table are always valid.
     """
 
     def __init__(self, table: Stream, rows: pa.Table) -> None:
@@ -293,11 +290,8 @@ class _Due:
 class Tables:
     """The tables of one program.
 
-    Parameters
-    ----------
-    given
-        Tables whose versions come from elsewhere, by name: all static tables, and others that are not kept
-        here. The mapping is read at each look-up, so its owner may put in others of these names in between.
+    `given`: tables whose versions come from elsewhere, by name: all static tables, and others that are not
+    kept here. The mapping is read at each look-up, so its owner may put in others of these names in between.
     """
 
     def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:

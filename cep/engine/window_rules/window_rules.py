@@ -100,13 +100,7 @@ class Due:
 
 
 class WindowRules:
-    """The open windows of a program of window rules, and the tables that they join.
-
-    Parameters
-    ----------
-    given
-        See `Tables`.
-    """
+    """The open windows of a program of window rules, and the tables that they join. `given`: see `Tables`."""
 
     def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:
         self.program = program
@@ -157,12 +151,8 @@ class WindowRules:
     def run(self, due: Due, n_slots: int, before_us: int, watermark_us: int, found: Found) -> None:
         """Advance event time from `before_us` to `watermark_us`. Pass the rows of ended windows to `found`.
 
-        Parameters
-        ----------
-        due
-            The events in between. They get the columns of tables.
-        found
-            Receives the rows of a rule, for each key in the order of their ends.
+        `due`: the events in between. They get the columns of tables. `found`: receives the rows of a rule,
+        for each key in the order of their ends.
         """
         if due.table is not None and due.order is not None:
             if self._presences:

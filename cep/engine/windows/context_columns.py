@@ -35,10 +35,7 @@ from cep.program.tables import table_name
 class Context:
     """The window state that earlier events left, the tables, and the columns that later events get.
 
-    Parameters
-    ----------
-    given
-        See `Tables`.
+    `given`: see `Tables`.
     """
 
     def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:

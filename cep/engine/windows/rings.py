@@ -214,11 +214,8 @@ class StoredRing:
 class WindowRing:
     """The columns that one ring serves.
 
-    Parameters
-    ----------
-    columns
-        At least one; all have the same window, `within`, `counts` and argument, and one family unless the
-        window keeps all of its events.
+    `columns`: at least one; all have the same window, `within`, `counts` and argument, and one family unless
+    the window keeps all of its events.
     """
 
     many_kept: ClassVar[float] = 4
@@ -283,12 +280,8 @@ class WindowRing:
     ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to the state.
 
-        Parameters
-        ----------
-        batch
-            The events in order. There is a slot for each of its keys.
-        is_alone
-            Nothing was kept, and nothing is. Then there are only slots for the keys of a block.
+        `batch`: the events in order. There is a slot for each of its keys. `is_alone`: nothing was kept, and
+        nothing is. Then there are only slots for the keys of a block.
         """
         reads = self._reads(table, batch)
         if self.window.frame is Frame.TUMBLING and not self._is_given:

@@ -28,10 +28,7 @@ from cep.program.windows import WindowColumn
 class Windows:
     """The windows of a program over the events of any number of keys.
 
-    Parameters
-    ----------
-    columns
-        The columns to compute. Columns of one window over one argument share their state.
+    `columns`: the columns to compute. Columns of one window over one argument share their state.
     """
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:

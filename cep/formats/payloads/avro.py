@@ -232,14 +232,8 @@ def _in_order(parts: Sequence[Decoded], records: Sequence[bytes]) -> Decoded:
 class _Plan:
     """How the columns of a stream are read from messages of one schema.
 
-    Parameters
-    ----------
-    schema
-        The schema with which they were written.
-    places
-        By column the place of its value; None: the messages have none.
-    defaults
-        By column its value in that case.
+    `schema`: the schema with which they were written. `places`: by column the place of its value; None: the
+    messages have none. `defaults`: by column its value in that case.
     """
 
     schema: Record

@@ -54,11 +54,8 @@ _ALL = slice(None)
 class WantedField:
     """The values that were read for one type at one place.
 
-    Parameters
-    ----------
-    values
-        A value for each message, of the type of `node`; NULL where a message has another type, or none.
-        Arrays, maps and whole records are Python values.
+    `values`: a value for each message, of the type of `node`; NULL where a message has another type, or none.
+    Arrays, maps and whole records are Python values.
     """
 
     node: Node

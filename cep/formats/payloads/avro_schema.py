@@ -94,10 +94,7 @@ def read_schema(text: str | bytes, what: str) -> Record:
 
     Raises InputError: it is not an Avro schema, not a record, or a schema that is refused (E0890).
 
-    Parameters
-    ----------
-    what
-        The schema, for errors: ``the schema `orders.avsc` ``.
+    `what`: the schema, for errors: ``the schema `orders.avsc` ``.
     """
     try:
         named: dict[str, Json] = {}

@@ -88,12 +88,8 @@ class Block:
     def bytes_column(self, starts: I64, lengths: I64, valid: Mask) -> pa.Array:
         """Return bytes of the block as a column of binary values.
 
-        Parameters
-        ----------
-        starts, lengths
-            int64[n]: where each value is; none starts before the end of the previous one.
-        valid
-            bool[n]: the others are NULL.
+        `starts` and `lengths`: int64[n]: where each value is; none starts before the end of the previous one.
+        `valid`: bool[n]: the others are NULL.
         """
         n = len(starts)
         # The values and the gaps between them, as one column over the block, of which every second one is

@@ -75,12 +75,8 @@ def events_of(
 ) -> Decoded:
     """Return the events of messages from the columns that were found in them.
 
-    Parameters
-    ----------
-    found
-        By column. A column that does not exist is NULL.
-    refused
-        The messages that are not events, by index, with their reasons. Their values in `found` do not count.
+    `found`: by column. A column that does not exist is NULL. `refused`: the messages that are not events, by
+    index, with their reasons. Their values in `found` do not count.
     """
     n = len(records)
     problems = dict(refused)

@@ -78,10 +78,7 @@ DEBEZIUM: PayloadType = _DebeziumType()
 class DebeziumFormat(Unquoted):
     """Envelopes; see `RecordFormat` and `FormatWithColumns`.
 
-    Parameters
-    ----------
-    columns
-        Columns of the stream that are not in the row, and their meaning (`WORDS`).
+    `columns`: columns of the stream that are not in the row, and their meaning (`WORDS`).
     """
 
     columns: tuple[tuple[str, str], ...] = ()

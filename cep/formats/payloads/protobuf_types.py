@@ -106,12 +106,8 @@ def message_of(content: bytes, name: str, what: str) -> Descriptor:
 
     Raises InputError: it is not such a set, or has no such type (E0890).
 
-    Parameters
-    ----------
-    content
-        A FileDescriptorSet, as ``protoc --include_imports --descriptor_set_out`` writes it.
-    name
-        The name with its package, ``shop.Order``. Empty: the only type of the last file.
+    `content`: a FileDescriptorSet, as ``protoc --include_imports --descriptor_set_out`` writes it. `name`:
+    the name with its package, ``shop.Order``. Empty: the only type of the last file.
     """
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(content).file

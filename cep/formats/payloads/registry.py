@@ -54,12 +54,8 @@ def payload_format(
     Raises InputError: there is no such format (E0680) or setting (E0828); a file cannot be read (E0890).
     Raises SetupError: a package is missing (E0683).
 
-    Parameters
-    ----------
-    settings
-        Its settings by name, such as ``{"schema": "orders.avsc"}``.
-    registry
-        Returns schemas by their numbers.
+    `settings`: its settings by name, such as ``{"schema": "orders.avsc"}``. `registry`: returns schemas by
+    their numbers.
     """
     given = {**(settings or {}), **({} if registry is None else {"registry": ""})}
     known: tuple[str, ...] = ()

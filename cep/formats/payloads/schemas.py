@@ -31,10 +31,7 @@ class SchemaSource(Protocol):
         Raises InputError: it does not answer, or refuses access. Messages do not become dead letters for this
         reason.
 
-        Parameters
-        ----------
-        form
-            The form of the schema, if there are several: ``serialized``.
+        `form`: the form of the schema, if there are several: ``serialized``.
         """
 
 

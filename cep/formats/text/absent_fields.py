@@ -29,14 +29,8 @@ def absent_fields(
 ) -> dict[str, str]:
     """Return the columns whose field none of these records has, and what they have instead.
 
-    Parameters
-    ----------
-    records
-        Objects of JSON.
-    events
-        Their events, before any is refused. Columns that are missing here are not checked.
-    roots
-        Where in a record an object with the fields may be.
+    `records`: objects of JSON. `events`: their events, before any is refused. Columns that are missing here
+    are not checked. `roots`: where in a record an object with the fields may be.
     """
     n, names = events.num_rows, events.column_names
     known = (field for field in stream.fields if field.name in names)

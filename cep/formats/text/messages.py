@@ -31,15 +31,9 @@ DELETION = "d"
 class Messages:
     """Messages of one origin, in their order.
 
-    Parameters
-    ----------
-    origin
-        What dead letters name as their source: ``orders[3]``.
-    positions
-        int64[n], ascending: the offset of each message.
-    columns
-        What else is known about the messages, by the name of the stream's column: texts, or values in the
-        types of `event_table_schema`.
+    `origin`: what dead letters name as their source: ``orders[3]``. `positions`: int64[n], ascending: the
+    offset of each message. `columns`: what else is known about the messages, by the name of the stream's
+    column: texts, or values in the types of `event_table_schema`.
     """
 
     origin: str
@@ -51,12 +45,8 @@ class Messages:
 class MessageReader:
     """Reads the messages of one stream.
 
-    Parameters
-    ----------
-    keys
-        Keys of the rules: an event with a NULL in each of them is a dead letter.
-    columns
-        The columns of the stream that are not in the values.
+    `keys`: keys of the rules: an event with a NULL in each of them is a dead letter. `columns`: the columns
+    of the stream that are not in the values.
     """
 
     def __init__(

@@ -28,12 +28,8 @@ class _Held(Generic[T]):
 class HeldBatches(Generic[T]):
     """Batches on their way through the intake, in order. For one thread.
 
-    Parameters
-    ----------
-    wake
-        Is called from another thread when `settled` has something to yield.
-    clock
-        Returns seconds, counted from any start.
+    `wake`: is called from another thread when `settled` has something to yield. `clock`: returns seconds,
+    counted from any start.
     """
 
     def __init__(

@@ -110,12 +110,7 @@ class _Connection:
 class HttpReceiver:
     """See `Receiver`.
 
-    Parameters
-    ----------
-    now_us
-        The wall clock: microseconds since 1970.
-    ready
-        Receives the port once requests can arrive.
+    `now_us`: the wall clock: microseconds since 1970. `ready`: receives the port once requests can arrive.
     """
 
     def __init__(

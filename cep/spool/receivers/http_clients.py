@@ -24,14 +24,9 @@ def origin_of(address: str) -> str:
 class ClientLimits:
     """Limits of what clients may have at one time.
 
-    Parameters
-    ----------
-    connections, connections_of_one
-        Connections of all addresses, and of one.
-    n_bytes
-        Bytes of all bodies that are being read. An address gets the same share as of connections.
-    body_bytes
-        Bytes of one body. A share is never smaller.
+    `connections` and `connections_of_one`: connections of all addresses, and of one. `n_bytes`: bytes of all
+    bodies that are being read. An address gets the same share as of connections. `body_bytes`: bytes of one
+    body. A share is never smaller.
     """
 
     connections: int

@@ -30,10 +30,7 @@ _JSON = frozenset(("", "application/json", "application/x-www-form-urlencoded"))
 class RequestError(Exception):
     """A request that is refused.
 
-    Parameters
-    ----------
-    closes
-        Whether the connection must be closed, because the start of the next request is unknown.
+    `closes`: whether the connection must be closed, because the start of the next request is unknown.
     """
 
     def __init__(self, status: int, reason: str, *, closes: bool = True) -> None:
@@ -163,12 +160,8 @@ async def read_body(
 ) -> bytes:
     """Return the body of a request; `length` is None if it comes in chunks. Raises RequestError.
 
-    Parameters
-    ----------
-    most
-        The maximum number of bytes of a body.
-    came
-        Is called with the number of bytes of each piece that has arrived. It may raise RequestError.
+    `most`: the maximum number of bytes of a body. `came`: is called with the number of bytes of each piece
+    that has arrived. It may raise RequestError.
     """
     found = _BodyReader(reader, most, came)
     try:

@@ -14,10 +14,7 @@ from cep.spool.intake import Intake
 class ServerSettings:
     """The address of a server that sends messages, and how to log in.
 
-    Parameters
-    ----------
-    ca_file
-        A PEM file of trusted authorities; "": those of the system.
+    `ca_file`: a PEM file of trusted authorities; "": those of the system.
     """
 
     host: str = "127.0.0.1"
@@ -40,12 +37,8 @@ S = TypeVar("S", bound=ServerSettings)
 class ServerReceiver(Generic[S]):
     """What all receivers that connect to a server have in common.
 
-    Parameters
-    ----------
-    now_us
-        The wall clock: microseconds since 1970.
-    say
-        Receives a sentence when the connection is lost or works again.
+    `now_us`: the wall clock: microseconds since 1970. `say`: receives a sentence when the connection is lost
+    or works again.
     """
 
     settings: S

@@ -24,10 +24,7 @@ _NOT_FOUND, _REFUSED = 404, 403
 class RabbitSettings(ServerSettings):
     """The queue that is read, and how.
 
-    Parameters
-    ----------
-    prefetch
-        Messages that the broker sends before the first of them is acknowledged.
+    `prefetch`: messages that the broker sends before the first of them is acknowledged.
     """
 
     port: int = 5672

@@ -57,12 +57,7 @@ class UdpSettings:
 class UdpReceiver:
     """See `Receiver`.
 
-    Parameters
-    ----------
-    now_us
-        The wall clock: microseconds since 1970.
-    ready
-        Receives the port once datagrams can arrive.
+    `now_us`: the wall clock: microseconds since 1970. `ready`: receives the port once datagrams can arrive.
     """
 
     def __init__(

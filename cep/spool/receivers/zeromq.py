@@ -53,10 +53,7 @@ class ZmqSettings:
 class ZmqReceiver:
     """See `Receiver`. The last part of a message is its value; the first of several is its topic.
 
-    Parameters
-    ----------
-    now_us
-        The wall clock: microseconds since 1970.
+    `now_us`: the wall clock: microseconds since 1970.
     """
 
     def __init__(

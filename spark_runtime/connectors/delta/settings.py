@@ -16,12 +16,8 @@ from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkType
 class DeltaSpec:
     """A Delta table.
 
-    Parameters
-    ----------
-    path
-        Its folder, or its address in an object store.
-    options
-        The options of the object store, by name. In values, `${NAME}` is an environment variable.
+    `path`: its folder, or its address in an object store. `options`: the options of the object store, by
+    name. In values, `${NAME}` is an environment variable.
     """
 
     path: str = declared.path()

@@ -26,10 +26,7 @@ from spark_runtime.wire.plan import IDENTITY_DIGITS
 class DeltaSink:
     """A Delta table; see `TableSink`.
 
-    Parameters
-    ----------
-    partition_by
-        The columns by which its files are partitioned; it may be empty if the table exists.
+    `partition_by`: the columns by which its files are partitioned; it may be empty if the table exists.
     """
 
     output: Output

@@ -252,12 +252,8 @@ def require_topics(
     Raises InputError: no broker answers (E0850), a topic does not exist (E0851), access is refused (E0852),
     or Java's client does not accept its settings (E0853).
 
-    Parameters
-    ----------
-    options
-        The options of the connector, with secrets filled in.
-    pattern
-        A regular expression of names, in place of `topics`.
+    `options`: the options of the connector, with secrets filled in. `pattern`: a regular expression of names,
+    in place of `topics`.
     """
     java: Any = spark._jvm
     settings = java.java.util.HashMap()

@@ -40,12 +40,8 @@ _FENCED = frozenset((-144, 47, 90))  # fenced, invalid epoch of the producer
 class Connection:
     """The address of a cluster, and the credentials.
 
-    Parameters
-    ----------
-    brokers
-        Host and port of some brokers, separated by commas.
-    options
-        Settings of librdkafka by name. In values, `${NAME}` is an environment variable.
+    `brokers`: host and port of some brokers, separated by commas. `options`: settings of librdkafka by name.
+    In values, `${NAME}` is an environment variable.
     """
 
     brokers: str
@@ -56,12 +52,8 @@ class Connection:
 
         Raises InputError: an environment variable is missing (E0853).
 
-        Parameters
-        ----------
-        ours
-            The settings of the specific client.
-        noted
-            Called with the errors that librdkafka reports asynchronously.
+        `ours`: the settings of the specific client. `noted`: called with the errors that librdkafka reports
+        asynchronously.
         """
         given = self.replaced_options()
         # Its log would interrupt the summary; `noted` gets what matters. Fatal errors have level 0: they stay
@@ -94,12 +86,7 @@ class Client:
 
     Raises InputError: an environment variable or an option is wrong (E0853).
 
-    Parameters
-    ----------
-    kind
-        `confluent_kafka.Consumer` or `Producer`.
-    ours
-        Settings of librdkafka.
+    `kind`: `confluent_kafka.Consumer` or `Producer`. `ours`: settings of librdkafka.
     """
 
     def __init__(self, kind: Any, connection: Connection, ours: Mapping[str, Any]) -> None:

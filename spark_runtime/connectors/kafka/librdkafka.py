@@ -135,14 +135,9 @@ class Columns:
 class ColumnTaker:
     """Takes messages as columns; see `Taker`. It is a separate consumer.
 
-    Parameters
-    ----------
-    settings
-        The settings of librdkafka, as returned by `Connection.config`.
-    noted
-        Called with the errors that librdkafka reports asynchronously.
-    most
-        Maximum number of messages that are taken at a time.
+    `settings`: the settings of librdkafka, as returned by `Connection.config`. `noted`: called with the
+    errors that librdkafka reports asynchronously. `most`: maximum number of messages that are taken at a
+    time.
     """
 
     def __init__(self, library: _Library, settings: Mapping[str, Any], noted: Noted, most: int) -> None:

@@ -48,15 +48,7 @@ _PEEK_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class KafkaLog:
-    """Topics of a cluster; see `MessageLog`.
-
-    Parameters
-    ----------
-    topics
-        The topics; with `pattern`, those whose whole names match it.
-    isolation
-        librdkafka's ``isolation.level``.
-    """
+    """Topics of a cluster; see `MessageLog`. `isolation`: librdkafka's ``isolation.level``."""
 
     connection: Connection
     topics: tuple[str, ...] = ()

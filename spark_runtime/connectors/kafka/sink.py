@@ -33,12 +33,8 @@ _RETRY_SECONDS = 0.1
 class TopicSink:
     """A topic; see `TableSink`.
 
-    Parameters
-    ----------
-    key
-        The columns that form the key of a message. Several are a JSON array.
-    has_tombstones
-        Whether a row that withdraws another one is a message without a value.
+    `key`: the columns that form the key of a message. Several are a JSON array. `has_tombstones`: whether a
+    row that withdraws another one is a message without a value.
     """
 
     output: Output

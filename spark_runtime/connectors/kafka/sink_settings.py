@@ -38,13 +38,9 @@ class _Settings:
 class TopicSpec:
     """A topic.
 
-    Parameters
-    ----------
-    key
-        The key of a message: ``match_id``, or ``key`` for the key by which the rules partition events. Empty:
-        the identifier of a match; no key for other rows.
-    has_tombstones
-        Whether a withdrawn match is a message without a value. Otherwise it is a row of its own kind.
+    `key`: the key of a message: ``match_id``, or ``key`` for the key by which the rules partition events.
+    Empty: the identifier of a match; no key for other rows. `has_tombstones`: whether a withdrawn match is a
+    message without a value. Otherwise it is a row of its own kind.
     """
 
     connection: Connection

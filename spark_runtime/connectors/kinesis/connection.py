@@ -42,12 +42,8 @@ class ExpiredIteratorError(Exception):
 class KinesisConnection:
     """The place of streams.
 
-    Parameters
-    ----------
-    region
-        The region; empty: the one that boto3 finds.
-    endpoint_url
-        The address of another service; empty: Amazon's.
+    `region`: the region; empty: the one that boto3 finds. `endpoint_url`: the address of another service;
+    empty: Amazon's.
     """
 
     region: str = ""

@@ -35,10 +35,7 @@ def shares_by_time(backlogs: Mapping[P, Backlog], most: int) -> dict[P, int]:
     Between the first and the last message of a partition, times are assumed to rise evenly. A partition
     without a known first time comes first, because it may lag by any time.
 
-    Parameters
-    ----------
-    most
-        At least 1.
+    `most`: at least 1.
     """
     total = sum(backlog.n for backlog in backlogs.values())
     if total <= most:

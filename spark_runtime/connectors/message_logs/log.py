@@ -66,12 +66,8 @@ class Portion:
 class RemovedError(Exception):
     """A requested message no longer exists. All messages before it were returned.
 
-    Parameters
-    ----------
-    position
-        The message, or the first one of those that were removed.
-    first
-        The first remaining position; None: `LogClient.begins` returns it.
+    `position`: the message, or the first one of those that were removed. `first`: the first remaining
+    position; None: `LogClient.begins` returns it.
     """
 
     def __init__(self, position: int, first: int | None = None) -> None:
@@ -83,12 +79,8 @@ class RemovedError(Exception):
 class Incarnation(NamedTuple):
     """The identity of a log, which distinguishes it from a deleted log with the same name.
 
-    Parameters
-    ----------
-    text
-        The text that a checkpoint stores, such as an identifier; empty if the server has none.
-    is_same
-        Whether it is the log that the checkpoint knows.
+    `text`: the text that a checkpoint stores, such as an identifier; empty if the server has none. `is_same`:
+    whether it is the log that the checkpoint knows.
     """
 
     text: str
@@ -104,14 +96,8 @@ class Incarnation(NamedTuple):
 class LogWords:
     """The words for a log in messages to a user.
 
-    Parameters
-    ----------
-    noun
-        ``topic``.
-    where
-        The server.
-    unknown, lost
-        The codes of the errors for a missing partition, and for removed messages.
+    `noun`: ``topic``. `where`: the server. `unknown` and `lost`: the codes of the errors for a missing
+    partition, and for removed messages.
     """
 
     noun: str

@@ -13,10 +13,7 @@ from spark_runtime.sources.secrets import replaced, without_secrets
 class Options:
     """Options by name, as written in the pipeline file.
 
-    Parameters
-    ----------
-    given
-        Name and text. In the text, `${NAME}` is an environment variable.
+    `given`: name and text. In the text, `${NAME}` is an environment variable.
     """
 
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)

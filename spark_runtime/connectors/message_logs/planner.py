@@ -48,10 +48,7 @@ _MESSAGE_BYTES = 256  # a guess: only the relative sizes of ranges matter
 class MessagePlanner:
     """Plans micro-batches; see `Planner`, `TimedPlanner` and `EndingPlanner`.
 
-    Parameters
-    ----------
-    clock
-        Returns seconds since a fixed moment.
+    `clock`: returns seconds since a fixed moment.
     """
 
     def __init__(self, reading: MessageReading, clock: Callable[[], float] = time.monotonic) -> None:

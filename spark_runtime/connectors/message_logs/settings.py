@@ -36,10 +36,7 @@ TOMBSTONES = (PASS_OVER, DEAD_LETTER, DELETE)
 class MessageSpec:
     """A log, and the settings for reading it; see `SourceSpec` and `MessageReading`.
 
-    Parameters
-    ----------
-    place
-        The place to which a checkpoint belongs: the log, without the addresses of its servers.
+    `place`: the place to which a checkpoint belongs: the log, without the addresses of its servers.
     """
 
     place: str
@@ -204,14 +201,9 @@ class MessageSettings:
 class PositionNames:
     """How `from` names partitions and their positions.
 
-    Parameters
-    ----------
-    example
-        An example of correct input: ``offsets: {0: 100, 1: 250}``.
-    origin
-        Returns the log's name of the partition that a name means; None if it is unclear or unknown.
-    problem
-        The text of the error, and the help.
+    `example`: an example of correct input: ``offsets: {0: 100, 1: 250}``. `origin`: returns the log's name of
+    the partition that a name means; None if it is unclear or unknown. `problem`: the text of the error, and
+    the help.
     """
 
     example: str

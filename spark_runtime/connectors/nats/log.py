@@ -60,14 +60,9 @@ _NO_MESSAGES = "404"
 class NatsLog:
     """Streams of a server or a cluster; see `MessageLog`.
 
-    Parameters
-    ----------
-    servers
-        ``host:port``, or addresses with a scheme.
-    subjects
-        Filters of subjects. Each is a partition; without filters, a stream is one partition.
-    options
-        User, password, token, files with credentials and for TLS.
+    `servers`: ``host:port``, or addresses with a scheme. `subjects`: filters of subjects. Each is a
+    partition; without filters, a stream is one partition. `options`: user, password, token, files with
+    credentials and for TLS.
     """
 
     servers: tuple[str, ...]

@@ -25,11 +25,8 @@ _REFUSED = "28"
 class Connection:
     """The address of a server, and the credentials.
 
-    Parameters
-    ----------
-    parameters
-        The parameters of libpq by name, such as `host`, `dbname`, `sslmode`. In values, `${NAME}` is an
-        environment variable.
+    `parameters`: the parameters of libpq by name, such as `host`, `dbname`, `sslmode`. In values, `${NAME}`
+    is an environment variable.
     """
 
     parameters: tuple[tuple[str, str], ...] = field(repr=False)
@@ -54,12 +51,8 @@ class Connection:
         Raises InputError: no server answers within `WAIT_SECONDS` (E0860), it refuses access (E0861), or a
         variable of the environment is missing (E0853).
 
-        Parameters
-        ----------
-        session
-            Settings of the session by name, such as `timezone`.
-        more
-            Arguments of `psycopg.connect`, such as `autocommit=False`.
+        `session`: settings of the session by name, such as `timezone`. `more`: arguments of
+        `psycopg.connect`, such as `autocommit=False`.
         """
         import psycopg
 

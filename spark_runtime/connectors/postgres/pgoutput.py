@@ -72,12 +72,8 @@ class RenamedTableError(Exception):
 class Cells:
     """The values of one column of n rows: their places in the buffer, and their states.
 
-    Parameters
-    ----------
-    start, stop
-        int64[n]: the byte range of a text.
-    state
-        uint8[n]: ``t`` a text, ``n`` NULL, ``u`` unchanged and not in the log, 0 unknown.
+    `start` and `stop`: int64[n]: the byte range of a text. `state`: uint8[n]: ``t`` a text, ``n`` NULL, ``u``
+    unchanged and not in the log, 0 unknown.
     """
 
     start: I64
@@ -163,14 +159,9 @@ class Changes:
 class Decoder:
     """Decodes the messages of a range, portion by portion.
 
-    Parameters
-    ----------
-    start, end
-        LSNs: the range contains the transactions committed at or after `start` and before `end`.
-    oids
-        Their object identifiers.
-    after, before
-        The requested columns of rows after and before changes.
+    `start` and `end`: LSNs: the range contains the transactions committed at or after `start` and before
+    `end`. `oids`: their object identifiers. `after` and `before`: the requested columns of rows after and
+    before changes.
     """
 
     start: int

@@ -38,13 +38,7 @@ Offset = Mapping[str, Any]
 
 
 class PostgresPlanner:
-    """Plans micro-batches; see `Planner`.
-
-    Parameters
-    ----------
-    clock
-        Returns seconds since a fixed moment.
-    """
+    """Plans micro-batches; see `Planner`. `clock`: returns seconds since a fixed moment."""
 
     def __init__(self, reading: PostgresReading, clock: Callable[[], float] = time.monotonic) -> None:
         self.reading = reading

@@ -232,14 +232,9 @@ def of_copy(
 ) -> Rows:
     """Return the rows of a copy.
 
-    Parameters
-    ----------
-    copied
-        The number of the table, then its columns, as texts.
-    first_row
-        The number of the first row in the copy, from 1.
-    lsn, moment_us
-        The end of the log when the copy was created, and the time, microseconds since 1970.
+    `copied`: the number of the table, then its columns, as texts. `first_row`: the number of the first row in
+    the copy, from 1. `lsn` and `moment_us`: the end of the log when the copy was created, and the time,
+    microseconds since 1970.
     """
     n = copied.num_rows
     names = pa.array(reading.tables, pa.string())

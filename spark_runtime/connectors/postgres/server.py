@@ -115,10 +115,7 @@ def lost(reading: PostgresReading, why: str) -> StateError:
 def check(reading: PostgresReading, connection: Any, begun: Mapping[str, Any] | None) -> None:
     """Raise InputError if the tables cannot be read, or StateError if something is gone.
 
-    Parameters
-    ----------
-    begun
-        Where the stream started, from the checkpoint; None if it has not started.
+    `begun`: where the stream started, from the checkpoint; None if it has not started.
     """
     with meant(reading, "its tables"):
         version = connection.info.server_version

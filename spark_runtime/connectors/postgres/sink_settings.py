@@ -43,12 +43,8 @@ class _Settings(Access):
 class PostgresSpec:
     """A table.
 
-    Parameters
-    ----------
-    schema
-        The schema of the table; empty: the first schema of the user's search path.
-    is_current
-        Whether the table is kept current: a withdrawn row is removed. Otherwise rows are only added.
+    `schema`: the schema of the table; empty: the first schema of the user's search path. `is_current`:
+    whether the table is kept current: a withdrawn row is removed. Otherwise rows are only added.
     """
 
     connection: Connection

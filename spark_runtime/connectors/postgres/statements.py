@@ -76,13 +76,7 @@ def _digits(numeric: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Target:
-    """The table of an output.
-
-    Parameters
-    ----------
-    schema
-        Its schema; empty: the first one of the search path.
-    """
+    """The table of an output. `schema`: its schema; empty: the first one of the search path."""
 
     schema: str
     name: str

@@ -60,12 +60,7 @@ _FIRST, _LAST, _OFFSET, _TIMESTAMP = 1, 2, 4, 5  # of rstream's OffsetType
 class RabbitLog:
     """Streams of a server or a cluster; see `MessageLog`.
 
-    Parameters
-    ----------
-    servers
-        ``host:port``, or hosts.
-    options
-        User, password, TLS files.
+    `servers`: ``host:port``, or hosts. `options`: user, password, TLS files.
     """
 
     servers: tuple[str, ...]

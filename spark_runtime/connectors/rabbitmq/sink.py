@@ -19,10 +19,7 @@ _PERSISTENT = 2
 class RabbitSink:
     """An exchange or a queue; see `TableSink`.
 
-    Parameters
-    ----------
-    exchange, routing_key
-        The destination; without an exchange, the key is the name of a queue.
+    `exchange` and `routing_key`: the destination; without an exchange, the key is the name of a queue.
     """
 
     output: Output

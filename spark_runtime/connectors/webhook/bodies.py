@@ -42,12 +42,8 @@ def verdict_of(status: int) -> Verdict:
 class JsonBody:
     """A JSON object, or, with `is_array`, an array of objects.
 
-    Parameters
-    ----------
-    template
-        The body for a row; None: the row itself.
-    withdrawing
-        The body for a row that withdraws another one; None: `template`.
+    `template`: the body for a row; None: the row itself. `withdrawing`: the body for a row that withdraws
+    another one; None: `template`.
     """
 
     is_array: bool

@@ -37,12 +37,8 @@ class Refused:
 class Clock:
     """A clock, and a function that waits.
 
-    Parameters
-    ----------
-    now_s
-        Returns the seconds since a fixed moment.
-    wait
-        Waits a number of seconds, or until an event is set.
+    `now_s`: returns the seconds since a fixed moment. `wait`: waits a number of seconds, or until an event is
+    set.
     """
 
     now_s: Callable[[], float] = time.monotonic
@@ -53,10 +49,7 @@ class Clock:
 class Sending:
     """Sends messages to an address.
 
-    Parameters
-    ----------
-    retry_s
-        Seconds for which a request is repeated before the run ends.
+    `retry_s`: seconds for which a request is repeated before the run ends.
     """
 
     endpoint: Endpoint

@@ -25,10 +25,7 @@ _SHOWN = 3
 class WebhookSink:
     """An address; see `TableSink`.
 
-    Parameters
-    ----------
-    refused_path
-        The folder of permanently refused rows; empty: such a row ends the run.
+    `refused_path`: the folder of permanently refused rows; empty: such a row ends the run.
     """
 
     output: Output
