@@ -27,6 +27,8 @@ NOT_REMOTE = {
     "test_a_stream_reads_a_source_of_a_plug_in_partition_by_partition": _PIPELINE,
     "test_events_come_as_parcels_of_the_rules": "it reads the source of a pipeline",
     "test_runner_contract.py": _PIPELINE,
+    "test_metrics.py": _PIPELINE,
+    "test_replay.py": _PIPELINE,
     "test_own_session.py": _SESSION,
     "test_session.py": _SESSION,
     "test_history.py": "the command starts a session with Java in this process",

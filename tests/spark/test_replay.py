@@ -103,9 +103,12 @@ def test_a_sink_that_is_rebuilt_has_the_rows_of_the_live_one_however_runs_ended(
     for moment in ("before", "after"):
         words = [sys.executable, "-c", kill, str(file), moment]
         # Java outlives the process: it must not hold a pipe that this test reads.
-        with subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        with (
+            (tmp_path / "said").open("w") as said,
+            subprocess.Popen(words, stderr=said, start_new_session=True) as process,
+        ):
             try:
-                assert process.wait(timeout=300) == -signal.SIGKILL
+                assert process.wait(timeout=300) == -signal.SIGKILL, (tmp_path / "said").read_text()
             finally:
                 os.killpg(process.pid, signal.SIGKILL)
     quiet_run(file)
