@@ -12,6 +12,9 @@ from cep.settings.source_file import read_source
 
 STREAMS_FILE = "streams.yaml"
 
+TEST_ENDING = ".test.yaml"
+"""How the names of test files end."""
+
 
 def rule_sources(paths: Iterable[str | Path]) -> tuple[Source, ...]:
     """Return the texts of all rule files in `paths`, each with its path as its name.
@@ -63,6 +66,12 @@ def found_rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) ->
         else:
             problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
     return list(files)
+
+
+def beside_rule(path: Path) -> Path:
+    """Return the name of the test file of a rule file."""
+    ending = next(suffix for suffix in SUFFIXES if path.name.endswith(suffix))
+    return path.with_name(path.name.removesuffix(ending) + TEST_ENDING)
 
 
 def _is_of_events(path: Path) -> bool:

@@ -19,8 +19,8 @@ from cep.commands.why import compiled_rule, replayed
 from cep.diagnostics.diagnostic import in_order, render, to_json
 from cep.errors import CepError, RuleError, Source
 from cep.language.front_ends import SUFFIXES
-from cep.rule_files import STREAMS_FILE, nearest_streams_file
-from cep.rule_tests.reading import ENDING, test_files
+from cep.rule_files import STREAMS_FILE, TEST_ENDING, nearest_streams_file
+from cep.rule_tests.reading import test_files
 from cep.rule_tests.report import as_data as tests_as_data
 from cep.rulebook import Rulebook, check_book, check_rules, compile_rulebook, load_rulebook
 from cep.settings.roots import is_inside, root_of
@@ -272,8 +272,8 @@ def write_file(access: Access, path: str, text: str) -> dict[str, Any]:
     if not access.may_write:
         raise RefusedError("files are written only by a server that was started with --allow-write")
     file = access.file(path)
-    if not path.endswith((*SUFFIXES, ENDING)) and file.name != STREAMS_FILE:
-        raise RefusedError(f"`{path}` is none of: {', '.join(SUFFIXES)}, {ENDING}, {STREAMS_FILE}")
+    if not path.endswith((*SUFFIXES, TEST_ENDING)) and file.name != STREAMS_FILE:
+        raise RefusedError(f"`{path}` is none of: {', '.join(SUFFIXES)}, {TEST_ENDING}, {STREAMS_FILE}")
     if len(text) > MAX_TEXT:
         raise RefusedError(f"a text has at most {MAX_TEXT:,} characters")
     write_whole(file, text)

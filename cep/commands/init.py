@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -121,19 +122,27 @@ def init(folder: Path, quiet: bool) -> None:
 
     No file is replaced.
     """
+    paths = {folder / name: text for name, text in _FILES.items()}
+    write_files(paths, "name another directory", quiet=quiet)
+    if not quiet:
+        click.echo(f"{folder / 'README.md'} has the commands")
+
+
+def write_files(texts: Mapping[Path, str], instead: str, *, quiet: bool) -> None:
+    """Write texts to new files, and say so.
+
+    Raises InputError with the help `instead`: one of the files exists, so none was written (E0661).
+    """
     from cep.errors import InputError
     from cep.write_errors import writing
 
-    paths = {folder / name: text for name, text in _FILES.items()}
-    for path in paths:
+    for path in texts:
         if path.exists() or path.is_symlink():
-            raise InputError("E0661", f"`{path}` exists: nothing was written", "name another directory")
-    for path, text in paths.items():
+            raise InputError("E0661", f"`{path}` exists: nothing was written", instead)
+    for path, text in texts.items():
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
         if not quiet:
             click.echo(f"wrote {path}")
-    if not quiet:
-        click.echo(f"{folder / 'README.md'} has the commands")

@@ -118,7 +118,8 @@ _READERS = {".csv": _csv_rows}
 def _tests(compiled: Compiled) -> dict[str, int]:
     """Return the number of cases in the test file beside each rule; one that cannot be read has none."""
     from cep.errors import RuleError
-    from cep.rule_tests.reading import beside_rule, read_tests
+    from cep.rule_files import beside_rule
+    from cep.rule_tests.reading import read_tests
 
     found = {}
     for rule in compiled.rules:

@@ -156,7 +156,8 @@ def _record(
     from cep.errors import InputError, RuleError
     from cep.local.match_file import read_inputs
     from cep.local.replay import typed_tables
-    from cep.rule_tests.reading import beside_rule, read_tests
+    from cep.rule_files import beside_rule
+    from cep.rule_tests.reading import read_tests
     from cep.rule_tests.recording import read_match, recorded_case
     from cep.rulebook import compile_rulebook, load_rulebook
     from cep.spool.folder import write_whole

@@ -252,8 +252,9 @@ FILES: dict[str, str] = {
 LIBRARY: dict[str, str] = {
     "E0660": "the library has no such rule",
     "E0661": "a file of yours would be replaced",
+    "E0662": "a new rule without a stream or a column for it",
 }
-"""E066. Copies from the rule library."""
+"""E066. Copies from the rule library; new rules: `cep new`."""
 
 TESTS: dict[str, str] = {
     "E0670": "no test file",

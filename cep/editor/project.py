@@ -15,8 +15,8 @@ from cep.language.front_ends import SUFFIXES, read_rules
 from cep.lint.findings import lint_book, read_tested
 from cep.profiles.never_seen import profiles_of
 from cep.profiles.profile import Profile
-from cep.rule_files import STREAMS_FILE, nearest_streams_file
-from cep.rule_tests.reading import ENDING, beside_rule, read_test_text
+from cep.rule_files import STREAMS_FILE, TEST_ENDING, beside_rule, nearest_streams_file
+from cep.rule_tests.reading import read_test_text
 from cep.rulebook import Rulebook, check_book, no_streams
 from cep.schema.stream import Stream
 from cep.settings.schema_file import parse_streams
@@ -49,7 +49,7 @@ def problems(path: Path, opened: Texts, *, with_lint: bool = False) -> dict[Path
         found = _of_rules(path, opened, with_lint=with_lint)
     elif path.name == STREAMS_FILE:
         found = parse_streams(_source(path, opened))[1]
-    elif path.name.endswith(ENDING):
+    elif path.name.endswith(TEST_ENDING):
         try:
             read_test_text(_source(path, opened))
         except RuleError as error:

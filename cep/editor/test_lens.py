@@ -11,7 +11,8 @@ import yaml
 from cep.editor.names import NameKind, places
 from cep.editor.project import Texts, test_file
 from cep.errors import Diagnostic, RuleError, Source, Span
-from cep.rule_tests.reading import beside_rule, read_tests
+from cep.rule_files import beside_rule
+from cep.rule_tests.reading import read_tests
 from cep.settings.yaml_document import Document
 
 RUN_TESTS = "cep.runTests"

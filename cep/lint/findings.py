@@ -16,8 +16,8 @@ from cep.language import ast
 from cep.language.printer import print_pattern
 from cep.lint.allowed import without_allowed
 from cep.profiles.never_seen import profiles_of
-from cep.rule_files import found_rule_files
-from cep.rule_tests.reading import ENDING, beside_rule, read_tests
+from cep.rule_files import TEST_ENDING, beside_rule, found_rule_files
+from cep.rule_tests.reading import read_tests
 from cep.rulebook import Rulebook, Streams, compile_rulebook, load_rulebooks, values_never_seen
 
 MAX_STATES = 64
@@ -104,7 +104,7 @@ def read_tested(rule_files: Iterable[Path], streams: str | Path | None = None) -
     matches, misses = set[tuple[Path, str]](), set[tuple[Path, str]]()
     problems: list[Diagnostic] = []
     folders = dict.fromkeys(file.parent for file in rule_files)
-    for file in (file for folder in folders for file in sorted(folder.glob(f"*{ENDING}"))):
+    for file in (file for folder in folders for file in sorted(folder.glob(f"*{TEST_ENDING}"))):
         try:
             tests = read_tests(file, streams)
         except RuleError as error:

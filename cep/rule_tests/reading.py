@@ -14,7 +14,7 @@ from cep.diagnostics.limits import TooManyErrorsError
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language.front_ends import SUFFIXES, rule_files
 from cep.output.rows import columns_of
-from cep.rule_files import nearest_streams_file
+from cep.rule_files import TEST_ENDING, beside_rule, nearest_streams_file
 from cep.rule_set import RuleSet
 from cep.rule_tests.cases import Case, Expected, RuleTests
 from cep.rule_tests.events import Cells, EventReader
@@ -23,9 +23,6 @@ from cep.rulebook import compile_rulebook, load_rulebook
 from cep.schema.time_literals import parse_timestamp
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document, Entry, span_of
-
-ENDING = ".test.yaml"
-"""How the names of test files end."""
 
 MAX_TEXT = MAX_BYTES
 """Most characters of a value: a block of CSV is one."""
@@ -50,7 +47,7 @@ def test_files(paths: Sequence[str | Path]) -> list[Path]:
     for path in map(Path, paths):
         beside = [path]
         if path.is_dir():
-            beside = sorted(file for file in path.rglob(f"*{ENDING}") if file.is_file())
+            beside = sorted(file for file in path.rglob(f"*{TEST_ENDING}") if file.is_file())
         elif path.name.endswith(SUFFIXES) and path.is_file():
             beside = [file for file in [beside_rule(path)] if file.is_file()]
         elif not path.is_file():
@@ -64,16 +61,10 @@ def test_files(paths: Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
-def beside_rule(path: Path) -> Path:
-    """Return the name of the test file of a rule file."""
-    ending = next(suffix for suffix in SUFFIXES if path.name.endswith(suffix))
-    return path.with_name(path.name.removesuffix(ending) + ENDING)
-
-
 def _no_tests(path: Path) -> Diagnostic:
     if path.is_dir():
         rules = rule_files(path)
-        advice = f"write {beside_rule(rules[0])}" if rules else f"names of test files end in {ENDING}"
+        advice = f"write {beside_rule(rules[0])}" if rules else f"names of test files end in {TEST_ENDING}"
         return Diagnostic("E0670", f"there are no test files in `{path}`", help=advice)
     return Diagnostic("E0670", f"`{path}` has no tests", help=f"write them to {beside_rule(path)}")
 
@@ -184,7 +175,7 @@ class _Reader:
         if "rules" in found:
             texts = self.document.texts(found["rules"], "`rules`")
             return None if texts is None else [self.path.parent / text for text, _ in texts]
-        stem = self.path.name.removesuffix(ENDING)
+        stem = self.path.name.removesuffix(TEST_ENDING)
         beside = [self.path.with_name(stem + suffix) for suffix in SUFFIXES]
         there = [file for file in beside if file.is_file()]
         if not there:

@@ -1,0 +1,79 @@
+"""`cep new` writes a rule to start from, and its tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cep.commands.options import quiet_option
+
+if TYPE_CHECKING:
+    from cep.schema.stream import Stream
+
+_TEMPLATES = ("sequence", "absence", "count", "threshold", "first-seen")
+
+_STREAMS = """\
+# The events that the rules read.
+streams:
+  events:
+    event_time: ts
+    lateness: 1 minute    # how late events may arrive, in a stream
+    schema: {id: string, ts: timestamp, value: double, kind: string}
+"""
+
+
+@click.command()
+@click.argument("rule", metavar="RULE", type=click.Path(path_type=Path))
+@click.option(
+    "-t",
+    "--template",
+    type=click.Choice(_TEMPLATES),
+    default="sequence",
+    help="What the rule finds: one after another, nothing after one, many in a window, ... [sequence]",
+)
+@click.option("--stream", metavar="NAME", help="The stream that it reads; without it, the first one.")
+@click.option("--key", metavar="COLUMN", help="The column of PARTITION BY; without it, the first of texts.")
+@click.option("--value", metavar="COLUMN", help="The column of its conditions; without it, one of numbers.")
+@quiet_option
+def new(
+    rule: Path, template: str, stream: str | None, key: str | None, value: str | None, quiet: bool
+) -> None:
+    """Write RULE.cep and RULE.test.yaml: a rule with a case that matches and one that just does not.
+
+    RULE is a name, with a folder before it or not. The nearest streams.yaml has the columns; if there is
+    none, one is written, too. No file is replaced.
+    """
+    from cep.commands.init import write_files
+    from cep.commands.rule_templates import columns_of, new_rule
+    from cep.errors import Source
+    from cep.language.front_ends import RULE_TEXT
+    from cep.rule_files import STREAMS_FILE, beside_rule, nearest_streams_file
+    from cep.settings.schema_file import load_streams, parse_streams
+
+    (ending,) = RULE_TEXT.suffixes
+    file = rule if rule.name.endswith(ending) else rule.with_name(rule.name + ending)
+    beside = nearest_streams_file(file)
+    files: dict[Path, str] = {}
+    if beside is None:
+        files[file.with_name(STREAMS_FILE)] = _STREAMS
+        streams = parse_streams(Source(STREAMS_FILE, _STREAMS))[0]
+    else:
+        streams = load_streams(beside)
+    columns = columns_of(_chosen(streams, stream, beside), key, value)
+    text, tests = new_rule(file.name.removesuffix(ending), template, columns)
+    write_files({file: text, beside_rule(file): tests} | files, "name another rule", quiet=quiet)
+
+
+def _chosen(streams: dict[str, Stream], name: str | None, file: Path | None) -> Stream:
+    """Return the stream of the rule. Raises InputError: there is none (E0662)."""
+    from cep.diagnostics.diagnostic import did_you_mean
+    from cep.errors import InputError
+
+    known = {one.name: one for one in streams.values() if one.table is None}
+    if name is not None and name not in known:
+        raise InputError("E0662", f"there is no stream `{name}`", did_you_mean(name, known, "streams"))
+    if not known:
+        raise InputError("E0662", f"`{file}` declares no stream", "declare one under `streams`")
+    return known[name] if name is not None else next(iter(known.values()))

@@ -1,0 +1,125 @@
+"""`cep new` writes a rule and its tests, which pass `cep check`, `lint`, `fmt --check` and `test`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cep.commands import new as module
+from cep.commands.cli import main
+from cep.commands.rule_templates import TEMPLATES
+
+KINDS = {
+    "double": "amount: double, city: string",
+    "bigint": "n: bigint, ok: boolean",
+    "string": "city: string",
+    "boolean": "done: boolean, n: int",
+    "decimal": "price: 'decimal(9,2)', city: string",
+    # Names that the rule needs itself, words of the language, and names in quotes.
+    "taken": "small: double, large: double, probe: string, hit: string, many: string, least: bigint",
+    "quoted": "'my value': double, select: string",
+}
+
+
+def cep(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)))
+
+
+def declare(folder: Path, fields: str, key: str = "card: string") -> None:
+    text = (
+        "streams:\n  s:\n    event_time: ts\n    tie_break: [id]\n    schema: {id: string, ts: timestamp, "
+    )
+    (folder / "streams.yaml").write_text(f"{text}{key}, {fields}}}\n")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_template_passes_all_checks_as_it_is_written(kind: str, tmp_path: Path) -> None:
+    declare(tmp_path, KINDS[kind])
+    value = {"bigint": ["--value", "n"], "boolean": ["--value", "n"]}.get(kind, [])
+    for template in TEMPLATES:
+        given = value if template == "first-seen" else []
+        result = cep("new", tmp_path / f"rules/{template}.cep", "--template", template, *given)
+        assert result.exit_code == 0, result.output
+    n = len(TEMPLATES)
+    assert cep("check", tmp_path).output.startswith(f"checked {n} files, {n} rules: no problems\n")
+    assert cep("lint", tmp_path).output == f"linted {n} files, {n} rules: no findings\n"
+    assert cep("fmt", tmp_path, "--check").exit_code == 0
+    tested = cep("test", tmp_path).output
+    assert tested.endswith(f"{n} files, {2 * n} cases: all passed\n")
+    assert tested.count(" taken\n") == n
+    for line in tested.splitlines():
+        if "transitions: " in line:
+            taken, _, of = line.split()[1:4]
+            assert taken == of, line
+
+
+def test_without_a_streams_file_one_is_written_beside_the_rule(tmp_path: Path) -> None:
+    for template in TEMPLATES:
+        assert cep("new", tmp_path / "mine" / template, "-t", template).exit_code == 0
+    assert (tmp_path / "mine/streams.yaml").is_file()
+    assert cep("lint", tmp_path).exit_code == 0
+    assert "all passed" in cep("test", tmp_path).output
+
+
+def test_it_says_what_it_wrote_and_the_name_of_the_rule_is_that_of_the_file(tmp_path: Path) -> None:
+    declare(tmp_path, KINDS["double"])
+    file = tmp_path / "big-spender"
+    result = cep("new", file)
+    assert result.output == f"wrote {file}.cep\nwrote {file}.test.yaml\n"
+    assert "RULE `big-spender`\n" in Path(f"{file}.cep").read_text()
+    assert cep("new", tmp_path / "quiet", "--quiet").output == ""
+
+
+@pytest.mark.parametrize("there", ["r.cep", "r.test.yaml"])
+def test_no_file_is_replaced(there: str, tmp_path: Path) -> None:
+    declare(tmp_path, KINDS["double"])
+    (tmp_path / there).write_text("mine")
+    result = cep("new", tmp_path / "r")
+    assert result.exit_code == 1
+    assert "E0661" in result.output
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([there, "streams.yaml"])
+    assert (tmp_path / there).read_text() == "mine"
+
+
+def test_the_stream_the_key_and_the_value_can_be_chosen(tmp_path: Path) -> None:
+    stream = "{event_time: ts, schema: {ts: timestamp, a: string, b: string, x: double, y: double}}"
+    (tmp_path / "streams.yaml").write_text(f"streams:\n  s: {stream}\n  t: {stream}\n")
+    assert cep("new", tmp_path / "r", "--stream", "t", "--key", "b", "--value", "y").exit_code == 0
+    text = (tmp_path / "r.cep").read_text()
+    assert "FROM t\nPARTITION BY b\n" in text
+    assert "y < small" in text
+    assert "all passed" in cep("test", tmp_path).output
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "says"),
+    [
+        ("x: double", ["--stream", "u"], "there is no stream `u`\nhelp: streams: s"),
+        ("x: double", ["--key", "cart"], "stream `s` has no column `cart`\nhelp: did you mean `card`?"),
+        ("x: double", ["--value", "ts"], "stream `s` has `ts`, timestamp: no condition"),
+        ("z: timestamp", [], "stream `s` has no column of numbers, texts or BOOLEAN: no condition"),
+        ("x: double", ["-t", "first-seen"], "stream `s` has no column whose values can be known"),
+    ],
+)
+def test_a_stream_without_the_columns_is_refused_and_nothing_is_written(
+    fields: str, options: list[str], says: str, tmp_path: Path
+) -> None:
+    declare(tmp_path, fields)
+    result = cep("new", tmp_path / "r", *options)
+    assert result.exit_code == 1
+    assert f"error[E0662]: {says}" in result.output
+    assert [file.name for file in tmp_path.iterdir()] == ["streams.yaml"]
+
+
+def test_a_key_needs_a_column_of_its_own(tmp_path: Path) -> None:
+    declare(tmp_path, "x: double", key="z: timestamp")
+    assert (
+        "has no column of text for the key\nhelp: choose one: --key COLUMN"
+        in cep("new", tmp_path / "r").output
+    )
+
+
+def test_the_option_has_every_template() -> None:
+    assert tuple(TEMPLATES) == module._TEMPLATES
