@@ -3,8 +3,8 @@
 import sys
 
 _WITHOUT_PANDAS = (
-    *("check", "completion", "diff", "doctor", "explain", "fmt", "history", "init", "man", "match"),
-    *("plot", "profile", "rules", "schema", "state", "test", "why"),
+    *("check", "completion", "diff", "doctor", "explain", "fmt", "history", "init", "lint", "man"),
+    *("match", "new", "plot", "profile", "rules", "schema", "state", "test", "why"),
 )
 """Verbs that end soon, need no pandas and start no Spark, unless a checkpoint is on remote storage."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import quoteattr
+from html import escape  # that of xml.sax loads urllib
 
 from cep.diagnostics.diagnostic import Diagnostic, render
 
@@ -28,7 +28,7 @@ def junit(suites: Mapping[str, Sequence[Test]]) -> str:
         errors = sum(bool(test.problems) and test.is_error for test in tests)
         failures = sum(bool(test.problems) for test in tests) - errors
         counts = f'tests="{len(tests)}" failures="{failures}" errors="{errors}"'
-        lines.append(f"  <testsuite name={quoteattr(name)} {counts}>")
+        lines.append(f"  <testsuite name={_quoted(name)} {counts}>")
         lines += (line for test in tests for line in _test(name, test))
         lines.append("  </testsuite>")
     return "\n".join([*lines, "</testsuites>"])
@@ -47,14 +47,18 @@ def by_file(files: Iterable[str], problems: Iterable[Diagnostic]) -> str:
 
 
 def _test(suite: str, test: Test) -> list[str]:
-    first = (
-        f'    <testcase classname={quoteattr(suite)} name={quoteattr(test.name)} time="{test.seconds:.3f}"'
-    )
+    names = f"classname={_quoted(suite)} name={_quoted(test.name)}"
+    first = f'    <testcase {names} time="{test.seconds:.3f}"'
     if not test.problems:
         return [first + "/>"]
-    kind, title = "error" if test.is_error else "failure", quoteattr(test.problems[0].title)
+    kind, title = "error" if test.is_error else "failure", _quoted(test.problems[0].title)
     text = _cdata(render(test.problems))
     return [first + ">", f"      <{kind} message={title}>{text}</{kind}>", "    </testcase>"]
+
+
+def _quoted(text: str) -> str:
+    """Return a text as the value of an attribute."""
+    return '"' + escape(text).replace("\n", "&#10;").replace("\t", "&#9;") + '"'
 
 
 def _cdata(text: str) -> str:

@@ -28,9 +28,7 @@ def cep(*arguments: str | Path) -> Result:
 
 
 def declare(folder: Path, fields: str, key: str = "card: string") -> None:
-    text = (
-        "streams:\n  s:\n    event_time: ts\n    tie_break: [id]\n    schema: {id: string, ts: timestamp, "
-    )
+    text = "streams:\n  s:\n    event_time: ts\n    tie_break: [id]\n    schema: {id: string, ts: timestamp, "
     (folder / "streams.yaml").write_text(f"{text}{key}, {fields}}}\n")
 
 
