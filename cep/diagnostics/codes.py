@@ -74,6 +74,7 @@ NAMES_AND_TYPES: dict[str, str] = {
     "E0247": "a window rule whose windows cannot be",
     "E0248": "a parameter whose name is taken",
     "E0249": "a live rule that reads the matches of a shadow rule",
+    "E0250": "a parameter of another type than its place needs",
 }
 """E02. Names and types of a rule."""
 

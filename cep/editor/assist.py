@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,6 +42,12 @@ class Completion:
 
 
 _EXPRESSIONS = frozenset(("LET", "DEFINE", "WHERE", "HAVING", "MEASURES", "SELECT", "PATTERN"))
+_OF_AMOUNTS = frozenset(("PATTERN", "WITHIN", "WINDOW", "SUPPRESS", "MAX"))
+"""Clauses with numbers and durations, in whose places parameters may be."""
+
+_AMOUNT = re.compile(r"\d+$|[\d.]+\s*[A-Za-z]|INTERVAL\b", re.IGNORECASE)
+"""The text of a value that is a whole number or a duration."""
+
 _OPERATORS = (
     "AND",
     "OR",
@@ -112,6 +119,10 @@ def _in_clause(rule: Outline, word: str, words: list[Token], around: Surrounding
     if word in ("PATTERN", "AFTER", "SUBSET", *_EXPRESSIONS):
         yield from (Completion(print_name(name), Shown.STEP, "step") for name in rule.steps)
         yield from (Completion(print_name(name), Shown.STEP, "subset") for name in rule.subsets)
+    if word in _OF_AMOUNTS:
+        for name, value in rule.parameters.items():
+            if _AMOUNT.match(value):
+                yield Completion(print_name(name), Shown.VALUE, value)
     if word == "DEFINE" and words[-1].word == "ON":
         yield from (_stream(name, stream) for name, stream in around.streams.items())
     if word in _EXPRESSIONS - {"PATTERN"}:

@@ -16,6 +16,7 @@ import yaml
 from cep.errors import Source, Span
 from cep.language import ast
 from cep.language.front_ends import read_rules
+from cep.language.parameters import named_values
 from cep.language.printer import print_name
 from cep.settings.yaml_document import Document, span_of
 
@@ -177,6 +178,8 @@ class _Rule:
             yield from (self._variable(name) for name in subset.members)
         for one in rule.parameters:
             yield self._place(NameKind.PARAMETER, self.name, one.name, True)
+        for name in named_values(rule):
+            yield self._place(NameKind.PARAMETER, self.name, name)
         for let in rule.lets:
             yield self._place(NameKind.LET, self.name, let.name, True)
             yield from self._stream(let.stream)

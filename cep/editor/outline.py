@@ -112,7 +112,9 @@ def _outline(text: str, clauses: Sequence[Clause], end: int) -> Outline:
         for at, token in enumerate(clause.tokens[:-1])
         if token.word == "JOIN" and is_name(clause.tokens[at + 1])
     ]
-    steps = dict.fromkeys(_in_pattern(of_word.get("PATTERN")), "")
+    parameters = _values(text, of_word.get("PARAM"))
+    in_pattern = (name for name in _in_pattern(of_word.get("PATTERN")) if name not in parameters)
+    steps = dict.fromkeys(in_pattern, "")
     for item in _items(of_word.get("DEFINE")):
         on = next((at for at, token in enumerate(item[:3]) if token.word == "ON"), None)
         is_named = on is not None and on + 1 < len(item)
@@ -127,7 +129,7 @@ def _outline(text: str, clauses: Sequence[Clause], end: int) -> Outline:
         tables=tuple(tables),
         steps=steps,
         subsets=tuple(name_of(item[0]) for item in _items(of_word.get("SUBSET"))),
-        parameters=_values(text, of_word.get("PARAM")),
+        parameters=parameters,
         lets=_values(text, of_word.get("LET")),
         measures=_measures(text, of_word.get("MEASURES") or of_word.get("SELECT")),
     )

@@ -25,10 +25,24 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A quoted text."""
+    """A quoted text, or the value of the `parameter` that is in its place."""
 
     text: str
     span: Span = field(compare=False)
+    parameter: Name | None = field(default=None, compare=False)
+
+
+class ParameterValue(int):
+    """A number or a duration in microseconds for which a parameter is written; `name` is its place."""
+
+    name: Name
+
+    @classmethod
+    def of(cls, value: int, name: Name) -> ParameterValue:
+        """Return the value that the parameter called `name` is declared with."""
+        found = cls(value)
+        found.name = name
+        return found
 
 
 class Kind(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from cep.diagnostics.diagnostic import suggestion
+from cep.diagnostics.diagnostic import did_you_mean, suggestion
 from cep.diagnostics.limits import Problems
 from cep.errors import Diagnostic, Source, Span
 from cep.language import ast
@@ -51,6 +51,19 @@ _BEHIND_VIEW = VIEW_CLAUSES | {"FROM", "JOIN", "TITLE", "SEVERITY", "TAGS", "STA
 """First words of clauses that may stand behind the name of a view."""
 
 
+KIND_WORDS = {
+    ast.Kind.BOOLEAN: "TRUE or FALSE",
+    ast.Kind.INTEGER: "a whole number",
+    ast.Kind.DECIMAL: "a number",
+    ast.Kind.TEXT: "a text",
+    ast.Kind.TIMESTAMP: "a time: TIMESTAMP '2024-05-01 10:00:00'",
+    ast.Kind.INTERVAL: "a duration: 10 MINUTES",
+}
+"""Kind of the value of a parameter -> what it is, with an example where that is not obvious."""
+
+_EXAMPLES = {ast.Kind.INTEGER: "5", ast.Kind.TEXT: "'ab%'", ast.Kind.INTERVAL: "10 MINUTES"}
+
+
 class ProblemError(Exception):
     """Ends the clause that is being read; `diagnostic` says why."""
 
@@ -76,6 +89,7 @@ class Cursor:
         self.has_pattern = False  # whether this rule has the clause PATTERN
         self.clause_at = 0  # after the first word of the clause that is being read
         self.is_view = False  # whether what is being read is a view
+        self.parameters: dict[str, ast.Constant] = {}  # of the rule that is being read, as declared
 
     @property
     def is_window_rule(self) -> bool:
@@ -408,7 +422,9 @@ class Cursor:
         return result
 
     def integer(self, what: str, help_text: str = "") -> int:
-        """Read a whole number."""
+        """Read a whole number, or the parameter that has it."""
+        if (named := self.parameter(ast.Kind.INTEGER)) is not None:
+            return self._of_parameter(named)
         if self.now.kind is not Lexeme.NUMBER:
             self.unexpected(what, help_text)
         token = self.take()
@@ -425,6 +441,40 @@ class Cursor:
             self.fail("E0104", "the number is too large", span, "at most 18 digits", "use a smaller number")
         return int(token.text)
 
+    def parameter(self, kind: ast.Kind) -> tuple[ast.Name, ast.Constant] | None:
+        """Take a parameter in the place of a constant of this kind; None: something else is next."""
+        if not self.is_name():
+            return None
+        name = name_of(self.now)
+        value = self.parameters.get(name.text)
+        if value is None:
+            return None
+        if value.kind is not kind:
+            self.fail(
+                "E0250",
+                f"parameter `{name.text}` is {_title(value.kind)}",
+                name.span,
+                f"expected {_title(kind)}",
+                f"write: PARAM {name.text} = {_EXAMPLES[kind]}",
+            )
+        self.take()
+        return name, value
+
+    def parameters_help(self) -> str:
+        """Return what may be meant by a name where a constant is due, if the rule has parameters."""
+        is_name = self.is_name() and not self.starts_clause()
+        return (
+            did_you_mean(self.now.text, self.parameters, "parameters") if is_name and self.parameters else ""
+        )
+
+    def _of_parameter(self, named: tuple[ast.Name, ast.Constant]) -> int:
+        name, constant = named
+        assert isinstance(constant.value, int)
+        if constant.value < 0:
+            title = f"parameter `{name.text}` is {constant.value}"
+            self.fail("E0104", title, name.span, "expected 0 or more", "declare it without a minus sign")
+        return ast.ParameterValue.of(constant.value, name)
+
     def begins_span(self) -> bool:
         """Return whether a number with a unit of time is next."""
         return self.now.kind is Lexeme.NUMBER and (
@@ -439,7 +489,12 @@ class Cursor:
         return self.now.text + word.text
 
     def duration(self) -> int:
-        """Read ``10 MINUTES``, ``1 HOUR 30 MINUTES`` or ``INTERVAL '10' MINUTE``, in microseconds."""
+        """Read ``10 MINUTES``, ``1 HOUR 30 MINUTES`` or ``INTERVAL '10' MINUTE``, in microseconds.
+
+        A parameter of such a value may be in its place.
+        """
+        if (named := self.parameter(ast.Kind.INTERVAL)) is not None:
+            return self._of_parameter(named)
         if self.now.word == "INTERVAL" and self.ahead().kind in (Lexeme.TEXT, Lexeme.NUMBER):
             self.take_word()
             if self.now.kind is Lexeme.TEXT:
@@ -454,9 +509,8 @@ class Cursor:
         token = self.now
         if token.kind is not Lexeme.NUMBER:
             is_name = self.is_name() and not self.starts_clause()
-            self.unexpected(
-                "a duration", _DURATION_HELP if is_name else "write a number and a unit: 10 MINUTES"
-            )
+            help_text = _DURATION_HELP if is_name else "write a number and a unit: 10 MINUTES"
+            self.unexpected("a duration", self.parameters_help() or help_text)
         compact_us = parse_duration(self._compact())
         if compact_us is not None:
             self.take()
@@ -571,6 +625,10 @@ def goes_on(word: Token, after: Token) -> bool:
             return is_name or after.kind is Lexeme.TEXT
         case _:
             return True  # both words are present
+
+
+def _title(kind: ast.Kind) -> str:
+    return KIND_WORDS[kind].partition(":")[0]
 
 
 def name_of(token: Token) -> ast.Name:

@@ -6,14 +6,17 @@ depth and height of expressions have separate limits.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import re
+from contextlib import suppress
 from typing import NoReturn, assert_never
 
+from cep.diagnostics.limits import Problems
 from cep.errors import Span
 from cep.language import ast
-from cep.language.cursor import PARAMETER, Cursor, name_of, text_of
+from cep.language.cursor import PARAMETER, Cursor, ProblemError, goes_on, name_of, text_of
 from cep.language.foreign import Syntax
 from cep.language.grammar import RESERVED, Lexeme, Token
 from cep.schema.time_literals import parse_timestamp
@@ -33,6 +36,27 @@ _CASE_HELP = "write: CASE WHEN amount > 5 THEN 1 ELSE 0 END"
 
 class ExpressionReader(Cursor):
     """Reads expressions, the loosest operators first."""
+
+    def declared_parameters(self) -> dict[str, ast.Constant]:
+        """Return the parameters of the rule at the cursor: a clause may name them before PARAM."""
+        reader = copy.copy(self)  # it only looks ahead: what it reports is reported again
+        reader.diagnostics, reader.keywords, reader.reserved_words = Problems(), set(), set()
+        found: dict[str, ast.Constant] = {}
+        for reader.at in range(self.at + 1, len(self.tokens) - 3):
+            token, name = self.tokens[reader.at], self.tokens[reader.at + 1]
+            if (token.word == "RULE" and goes_on(token, name)) or reader.begins_view():
+                break
+            if token.word == "PARAM" and self.tokens[reader.at + 2].text == "=":
+                with suppress(ProblemError):
+                    while not found or reader.is_sign(","):
+                        reader.take()
+                        of = reader.name("the name of a parameter")
+                        reader.expect_sign("=")
+                        value = reader.unary()
+                        if isinstance(value, ast.Constant):
+                            found[of.text] = value
+                break
+        return found
 
     def condition(self) -> ast.Expression:
         """Read a whole expression of a clause; its tree has a bounded height."""
@@ -143,17 +167,23 @@ class ExpressionReader(Cursor):
             return ast.Between(operand, low, high, negated, self.span_from(start))
         if token.word == "IN":
             self.expect_sign("(")
-            items = [self.column_of_variable() or self.constant()]
-            while not isinstance(items[0], ast.Column) and self.accept_sign(","):
+            of_variable = self.column_of_variable()
+            items = [of_variable or self.constant()]
+            while of_variable is None and self.accept_sign(","):
                 items.append(self.constant())
             self.expect_sign(")", "`,` or `)`")
             return ast.In(operand, tuple(items), negated, self.span_from(start))
         operator = "LIKE" if token.word == "LIKE" else "RLIKE"
+        named = self.parameter(ast.Kind.TEXT)
+        if named is not None:
+            pattern = ast.Text(str(named[1].value), named[0].span, named[0])
+            return ast.Like(operand, operator, pattern, negated, self.span_from(start))
         if self.now.kind is not Lexeme.TEXT:
             example = "'ab%'" if operator == "LIKE" else "'^a+b'"
             self.unexpected(
                 "a text",
-                f"write: x {operator} {example}; the pattern is a constant, read once for all events",
+                self.parameters_help()
+                or f"write: x {operator} {example}; the pattern is a constant, read once for all events",
             )
         return ast.Like(operand, operator, text_of(self.take()), negated, self.span_from(start))
 
@@ -178,6 +208,8 @@ class ExpressionReader(Cursor):
         """Read an item of an IN list."""
         token = self.now
         found = self.unary()
+        if isinstance(found, ast.Column) and found.variable is None and found.name.text in self.parameters:
+            return found
         if not isinstance(found, ast.Constant):
             self.fail(
                 "E0101",

@@ -12,20 +12,14 @@ from typing import Any
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Diagnostic, Source
 from cep.language import ast
-from cep.language.cursor import ProblemError
+from cep.language.cursor import KIND_WORDS, ProblemError
 from cep.language.patterns import PatternReader
 
-PARTS = ("pattern", "lets", "definitions", "where", "having", "measures")
+PARTS = (
+    *("pattern", "window", "windowing", "lets", "definitions", "where", "having", "measures"),
+    "report",
+)
 """The parts of a rule that may name parameters."""
-
-_WORDS = {
-    ast.Kind.BOOLEAN: "TRUE or FALSE",
-    ast.Kind.INTEGER: "a whole number",
-    ast.Kind.DECIMAL: "a number",
-    ast.Kind.TEXT: "a text",
-    ast.Kind.TIMESTAMP: "a time: TIMESTAMP '2024-05-01 10:00:00'",
-    ast.Kind.INTERVAL: "a duration: 10 MINUTES",
-}
 
 
 def with_values(rule: ast.Rule) -> ast.Rule:
@@ -39,7 +33,23 @@ def with_values(rule: ast.Rule) -> ast.Rule:
 def parameters_read(rule: ast.Rule) -> set[str]:
     """Return the parameters that a rule, as it is written, names somewhere."""
     known = {parameter.name.text for parameter in rule.parameters}
-    return {name for part in PARTS for name in _names(getattr(rule, part))} & known
+    read = {name for part in PARTS for name in _names(getattr(rule, part))}
+    return (read | {name.text for name in named_values(rule)}) & known
+
+
+def named_values(node: Any) -> Iterator[ast.Name]:
+    """Yield the places of parameters in a syntax tree where a number, a duration or a pattern is due."""
+    if isinstance(node, ast.ParameterValue):
+        yield node.name
+    elif isinstance(node, ast.Text):
+        if node.parameter is not None:
+            yield node.parameter
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from named_values(part)
+    elif is_dataclass(node):
+        for one in fields(node):
+            yield from named_values(getattr(node, one.name))
 
 
 def set_parameters(
@@ -60,7 +70,7 @@ def set_parameters(
             rule = found[number]
             parameter = rule.parameters[place]
             value = _constant(text, parameter.value)
-            if value is None:
+            if value is None or (_is_negative(value) and _is_amount(rule, parameter.name.text)):
                 problems.append(_wrong(rule.source, parameter, text))
                 continue
             changed = replace(parameter, value=value)
@@ -93,9 +103,18 @@ def _constant(text: str, declared: ast.Constant) -> ast.Constant | None:
     return replace(declared, value=found.value) if found.kind is declared.kind else None
 
 
+def _is_negative(value: ast.Constant) -> bool:
+    return value.kind is ast.Kind.INTEGER and isinstance(value.value, int) and value.value < 0
+
+
+def _is_amount(rule: ast.Rule, name: str) -> bool:
+    """Return whether a parameter is somewhere a number of events, of runs or of matches."""
+    return any(place.text == name for place in named_values(rule))
+
+
 def _wrong(source: Source, parameter: ast.Parameter, text: str) -> Diagnostic:
     name, kind = parameter.name.text, parameter.value.kind
-    word = _WORDS[kind]
+    word = KIND_WORDS[kind]
     advice = f"give {word}" + ("; a parameter declared as 5.0 may be 4.5" if kind is ast.Kind.INTEGER else "")
     title = f"parameter `{name}` is {word.partition(':')[0]}, and `{text}` is not"
     return Diagnostic("E0895", title, source, parameter.value.span, "declared here", advice)
@@ -107,6 +126,13 @@ def _with_values(node: Any, values: Mapping[str, ast.Constant]) -> Any:
         is_bare = node.variable is None and node.table is None
         value = values.get(node.name.text) if is_bare else None
         return node if value is None else replace(value, span=node.span)
+    if isinstance(node, ast.ParameterValue):
+        return values[node.name.text].value
+    if isinstance(node, ast.Text):
+        if node.parameter is None:
+            return node
+        declared = values[node.parameter.text]
+        return replace(node, text=str(declared.value), span=declared.span, parameter=None)
     if isinstance(node, tuple):
         parts = tuple(_with_values(part, values) for part in node)
         return node if all(new is old for new, old in zip(parts, node, strict=True)) else parts

@@ -178,6 +178,7 @@ class _Parser(PatternReader):
         self.window_at, self.has_pattern = (
             (None, False) if self.is_view else find_window(self.tokens, self.at + 1)
         )
+        self.parameters = self.declared_parameters()
         reader = ViewReader(self) if self.is_view else RuleReader(self)
         self.reserved_words.clear()
         self.syntax = Syntax.CLAUSE

@@ -16,7 +16,7 @@ _BEHIND_ELEMENT = frozenset(("->", "->>", "|", "&", ")", "?", "*", "+", "{", "["
 """Signs that a clause does not have behind its first word: before them it is meant as a name."""
 
 _QUANTIFIERS = frozenset("?*+{")
-_OF_DURATIONS = frozenset((Lexeme.NUMBER, Lexeme.WORD, Lexeme.TEXT))
+_OF_DURATIONS = frozenset((Lexeme.NUMBER, Lexeme.WORD, Lexeme.TEXT, Lexeme.QUOTED))
 _BOUNDS_HELP = "bounds are constants; a condition can say it: DEFINE b AS COUNT(a.*) = c.x"
 _IN_GAP = frozenset(("[", "<", "<=", ">", ">=", ","))
 
@@ -115,7 +115,7 @@ class PatternReader(ExpressionReader):
         """Read what follows WITHIN: a duration or a number of events."""
         sign = self.accept_sign("<=", "<")
         start = self.now
-        if start.kind is Lexeme.NUMBER and self.ahead().word in ("EVENT", "EVENTS"):
+        if (start.kind is Lexeme.NUMBER or self.is_name()) and self.ahead().word in ("EVENT", "EVENTS"):
             count = self.integer("a number of events")
             self.take_word()
             span = self.span_from(start.start)
@@ -319,12 +319,16 @@ class PatternReader(ExpressionReader):
             most = self.integer("a number")
             self.expect_sign("}")
             return 0, most
-        least = self.integer("a number, as in {3}, {3,} or {,3}", _BOUNDS_HELP if self.is_name() else "")
+        least = self.integer("a number, as in {3}, {3,} or {,3}", self.bounds_help())
         if self.accept_sign("}"):
             return least, least
         self.expect_sign(",", "`,` or `}`")
         if self.accept_sign("}"):
             return least, None
-        most = self.integer("a number or `}`", _BOUNDS_HELP if self.is_name() else "")
+        most = self.integer("a number or `}`", self.bounds_help())
         self.expect_sign("}")
         return least, most
+
+    def bounds_help(self) -> str:
+        """Return what to write instead of a name in a quantifier."""
+        return self.parameters_help() or (_BOUNDS_HELP if self.is_name() else "")

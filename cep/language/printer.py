@@ -112,11 +112,11 @@ def _report(report: ast.Report) -> Iterator[str]:
         yield "ON TIMEOUT"
     if report.suppression is not None:
         n_per_day = report.suppression.n_per_day
-        length = f"FOR {print_duration(report.suppression.length_us)}"
-        yield f"SUPPRESS {length if n_per_day is None else f'AFTER {n_per_day} PER DAY'}"
+        length = f"FOR {_duration(report.suppression.length_us)}"
+        yield f"SUPPRESS {length if n_per_day is None else f'AFTER {_number(n_per_day)} PER DAY'}"
     if report.limit is not None:
         overflow = f" ON OVERFLOW {report.limit.overflow}" if report.limit.overflow is not None else ""
-        yield f"MAX RUNS {report.limit.n_runs} PER KEY{overflow}"
+        yield f"MAX RUNS {_number(report.limit.n_runs)} PER KEY{overflow}"
 
 
 def _join(join: ast.Join) -> str:
@@ -213,18 +213,22 @@ def _grouped(pattern: ast.Pattern, *kinds: type[object]) -> str:
 def _gap(gap: ast.Gap | None) -> str:
     if gap is None:
         return ""
-    first = print_duration(gap.first_us)
-    return f"[{gap.sign} {first}]" if gap.second_us is None else f"[{first}, {print_duration(gap.second_us)}]"
+    first = _duration(gap.first_us)
+    return f"[{gap.sign} {first}]" if gap.second_us is None else f"[{first}, {_duration(gap.second_us)}]"
 
 
 def _window(window: ast.Window | ast.EventWindow) -> str:
     if isinstance(window, ast.EventWindow):
-        return f"{window.count} {'EVENT' if window.count == 1 else 'EVENTS'}"
-    return f"{'' if window.inclusive else '< '}{print_duration(window.length_us)}"
+        return f"{_number(window.count)} {'EVENT' if window.count == 1 else 'EVENTS'}"
+    return f"{'' if window.inclusive else '< '}{_duration(window.length_us)}"
 
 
 def _quantifier(least: int, most: int | None) -> str:
     """Return the text of a quantifier."""
+    if isinstance(least, ast.ParameterValue) or isinstance(most, ast.ParameterValue):
+        if least is most:
+            return f"{{{_number(least)}}}"
+        return f"{{{_number(least)},{'' if most is None else _number(most)}}}"
     match least, most:
         case 0, 1:
             return "?"
@@ -275,7 +279,7 @@ def print_expression(node: ast.Expression) -> str:  # noqa: C901, PLR0912 - a ca
             listed = ", ".join(print_expression(item) for item in items)
             return f"{_operand(operand)} {_not(negated)}IN ({listed})"
         case ast.Like(operand=operand, operator=operator, pattern=pattern, negated=negated):
-            return f"{_operand(operand)} {_not(negated)}{operator} {_quote(pattern.text)}"
+            return f"{_operand(operand)} {_not(negated)}{operator} {_text(pattern)}"
         case ast.Is(operand=operand, what=what, negated=negated):
             word = "NULL" if what is None else str(what).upper()
             return f"{_operand(operand)} IS {_not(negated)}{word}"
@@ -315,13 +319,13 @@ def _windowed(node: ast.Windowed) -> str:
 def print_windowing(windowing: ast.Windowing) -> str:
     """Return what follows WINDOW."""
     gap = " GAP" if windowing.kind is ast.WindowKind.SESSION else ""
-    text = f"{windowing.kind}{gap} {print_duration(windowing.length_us)}"
+    text = f"{windowing.kind}{gap} {_duration(windowing.length_us)}"
     if windowing.every_us is not None:
-        text += f" EVERY {print_duration(windowing.every_us)}"
+        text += f" EVERY {_duration(windowing.every_us)}"
     if windowing.most_us is not None:
-        text += f" MAX {print_duration(windowing.most_us)}"
+        text += f" MAX {_duration(windowing.most_us)}"
     if windowing.offset_us is not None:
-        text += f" OFFSET {print_duration(windowing.offset_us)}"
+        text += f" OFFSET {_duration(windowing.offset_us)}"
     if windowing.zone is not None:
         text += f" ZONE {_quote(windowing.zone.text)}"
     return text if windowing.table is None else f"{text} FOR EACH {_name(windowing.table)}"
@@ -331,15 +335,15 @@ def print_over(over: ast.Over) -> str:
     """Return the text of a window."""
     text = over.kind.value
     if over.count is not None:
-        text += f" {over.count} {'EVENT' if over.count == 1 else 'EVENTS'}"
+        text += f" {_number(over.count)} {'EVENT' if over.count == 1 else 'EVENTS'}"
     if over.length_us is not None:
-        text += f" {print_duration(over.length_us)}"
+        text += f" {_duration(over.length_us)}"
     if over.offset_us is not None:
-        text += f" OFFSET {print_duration(over.offset_us)}"
+        text += f" OFFSET {_duration(over.offset_us)}"
     if over.zone is not None:
         text += f" ZONE {_quote(over.zone.text)}"
     if over.step_us is not None:
-        text += f" BY {print_duration(over.step_us)}"
+        text += f" BY {_duration(over.step_us)}"
     return text
 
 
@@ -368,7 +372,7 @@ def _constant(node: ast.Constant) -> str:
             return f"TIMESTAMP '{print_timestamp(value)}'"
         case ast.Kind.INTERVAL:
             assert isinstance(value, int)
-            return print_duration(value)
+            return _duration(value)
         case _:
             assert_never(node.kind)
 
@@ -377,6 +381,21 @@ def print_name(text: str) -> str:
     """Return a name as it is written: in backticks if a rule would not read it as a name otherwise."""
     plain = re.fullmatch(r"[^\W\d]\w*", text) and text.upper() not in _QUOTED_WORDS
     return text if plain else "`" + text.replace("`", "``") + "`"
+
+
+def _number(value: int) -> str:
+    """Return a number, or the name of the parameter in its place."""
+    return _name(value.name) if isinstance(value, ast.ParameterValue) else str(value)
+
+
+def _duration(length_us: int) -> str:
+    """Return a duration, or the name of the parameter in its place."""
+    return _number(length_us) if isinstance(length_us, ast.ParameterValue) else print_duration(length_us)
+
+
+def _text(text: ast.Text) -> str:
+    """Return a text in quotes, or the name of the parameter in its place."""
+    return _quote(text.text) if text.parameter is None else _name(text.parameter)
 
 
 def _name(name: ast.Name) -> str:

@@ -205,6 +205,10 @@ class OperatorChecker(Checker):
         found = problem_of(pattern.text)
         if found is None:
             return True
+        span, written = pattern.span, pattern.text.replace("'", "''")
+        if span.end - span.start != len(written) + 2:  # the value of a parameter that was set
+            self.problem(found.code, found.title, span, found.label, found.help)
+            return False
         # A quote inside a text is written twice.
         start, stop = (
             pattern.span.start + 1 + at + pattern.text.count("'", 0, at) for at in (found.start, found.stop)

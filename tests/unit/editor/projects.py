@@ -18,11 +18,11 @@ tables:
 
 RULE = """\
 RULE drain
-PARAM small = 5
+PARAM small = 5, least = 2, wait = 10 MINUTES
 FROM payments
 PARTITION BY card
-PATTERN probe->{2,} -> cashout
-WITHIN 10 MINUTES
+PATTERN probe->{least,} -> cashout
+WITHIN wait
 DEFINE
   probe   AS amount < small,
   cashout AS amount > 100 * AVG(probe.amount)

@@ -123,6 +123,21 @@ def test_what_may_follow_depends_on_the_clause(file: Path, written: str, expecte
     assert labels(file, f"RULE x\n{written}")[: len(expected)] == expected
 
 
+def test_parameters_follow_where_a_number_or_a_duration_is_due(file: Path) -> None:
+    text = RULE.replace("small = 5", "small = 5, form = 'a%'")
+    for clause, other in (
+        ("WITHIN wait", "WITHIN ^^"),
+        ("{least,}", "{^^"),
+        ("WITHIN wait", "SUPPRESS FOR ^^"),
+    ):
+        found = labels(file, text.replace(clause, other))
+        assert {"least", "wait"} <= set(found)
+        assert "form" not in found
+    steps = [one.label for one in found_at(file, RULE.replace("amount < small", "^^")) if one.kind == "step"]
+    assert steps == ["probe", "cashout"]
+    assert told(file, RULE, "wait\n") == "```cep\nwait = 10 MINUTES\n```\nparameter of `drain`"
+
+
 def test_clauses_that_a_rule_has_are_not_offered_again(file: Path) -> None:
     found = labels(file, "RULE x\nFROM payments\n^^")
     assert "PATTERN" in found
@@ -195,7 +210,7 @@ def test_a_test_file_has_its_problems(file: Path) -> None:
     assert "lost" in found.title
 
 
-@pytest.mark.parametrize("name", ["small", "probe", "cashout", "probes", "loss"])
+@pytest.mark.parametrize("name", ["small", "least", "wait", "probe", "cashout", "probes", "loss"])
 def test_a_name_that_is_renamed_and_renamed_back_leaves_all_files_as_they_were(file: Path, name: str) -> None:
     opened = {each: each.read_text() for each in file.parent.iterdir()}
     before = dict(opened)
@@ -230,7 +245,7 @@ def test_what_cannot_be_renamed_says_why(file: Path, word: str, new: str, expect
 
 
 def test_a_rule_with_a_syntax_error_is_not_renamed(file: Path) -> None:
-    wrong = RULE.replace("WITHIN 10 MINUTES", "WITHIN")
+    wrong = RULE.replace("WITHIN wait", "WITHIN")
     with pytest.raises(RenameError) as refused:
         rename(file, wrong.index("probe") + 1, "x", {file: wrong})
     assert "a rule with a syntax error has to be corrected first" in str(refused.value)

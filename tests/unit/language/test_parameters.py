@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from click.testing import CliRunner, Result
 
 import cep.commands.cli
 from cep.compiler.compile import Compiled, compile_sources
-from cep.errors import RuleError, Source
+from cep.errors import RuleError, Source, Span
 from cep.language import ast
+from cep.language.layout import laid_out
 from cep.language.parameters import with_values
 from cep.language.parser import parse
 from cep.language.printer import print_rule
@@ -33,6 +36,48 @@ DEFINE a AS x < small AND n < twice, b AS x > big AND k = who AND ts - a.ts < so
 MEASURES b.x - small AS over"""
 WINDOW = f"""{HEAD} FROM s PARTITION BY k WINDOW TUMBLING 1 HOUR WHERE x < big AND live AND k <> who
 HAVING COUNT(*) > small AND MAX(ts) - MIN(ts) > soon MEASURES SUM(x) * small AS total"""
+
+AMOUNTS = """RULE r
+PARAM wait = 10 MINUTES, least = 2, most = 4, soon = 90 SECONDS, form = '^a+', shape = 'a%', one = 'x',
+  two = 'y', runs = 50, a_day = 3, usual = 1 HOUR, last = 20
+FROM s PARTITION BY k
+PATTERN a->{least,most} ->[<= soon] b -> !c FOR soon -> (d->{,most} -> e{least} WITHIN soon)
+WITHIN < wait
+LET past = COUNT(*) OVER LAST usual, before = AVG(x) OVER PREVIOUS last EVENTS,
+  whole = SUM(x) OVER TUMBLING usual
+DEFINE a AS k LIKE shape AND k IN (one, 'z', two), b AS k RLIKE form AND past > n, c AS before > 1,
+  d AS whole > 2, e AS x > 0
+SUPPRESS AFTER a_day PER DAY
+MAX RUNS runs PER KEY"""
+"""Every place where only a constant may be."""
+
+AMOUNTS_WRITTEN = """RULE r
+FROM s PARTITION BY k
+PATTERN a->{2,4} ->[<= 90 SECONDS] b -> !c FOR 90 SECONDS -> (d->{,4} -> e{2} WITHIN 90 SECONDS)
+WITHIN < 10 MINUTES
+LET past = COUNT(*) OVER LAST 1 HOUR, before = AVG(x) OVER PREVIOUS 20 EVENTS,
+  whole = SUM(x) OVER TUMBLING 1 HOUR
+DEFINE a AS k LIKE 'a%' AND k IN ('x', 'z', 'y'), b AS k RLIKE '^a+' AND past > n, c AS before > 1,
+  d AS whole > 2, e AS x > 0
+SUPPRESS AFTER 3 PER DAY
+MAX RUNS 50 PER KEY"""
+
+OTHER_AMOUNTS = {
+    **{
+        "wait": "11 MINUTES",
+        "least": "1",
+        "most": "5",
+        "soon": "91 s",
+        "form": "^b",
+        "shape": "b%",
+        "one": "q",
+    },
+    **{"runs": "60", "a_day": "4", "usual": "2 HOURS", "last": "30"},
+}
+
+WINDOWED = """RULE r PARAM size = 1 HOUR, step = 10 MINUTES, shift = 1 MINUTE, quiet = 5 MINUTES
+FROM s PARTITION BY k WINDOW HOPPING size EVERY step OFFSET shift HAVING COUNT(*) > 5
+MEASURES COUNT(*) AS n SUPPRESS FOR quiet"""
 
 
 def written_out(text: str) -> str:
@@ -201,3 +246,127 @@ def test_a_view_may_begin_with_its_parameters_after_a_rule() -> None:
     trees, problems = parse(Source("r.cep", f"{rule}VIEW v PARAM small = 5\nKEY k FROM t SELECT x AS y"))
     assert [tree.name.text for tree in trees] == ["r", "v"]
     assert problems == []
+
+
+def test_a_parameter_stands_for_a_constant_wherever_only_a_constant_may_be() -> None:
+    (tree,), problems = parse(Source("r", AMOUNTS))
+    assert problems == []
+    assert with_values(tree) == replace(parse(Source("r", AMOUNTS_WRITTEN))[0][0], parameters=tree.parameters)
+    assert compiled(AMOUNTS).fingerprint == compiled(AMOUNTS_WRITTEN).fingerprint
+
+
+def test_the_printed_rule_has_the_names_of_its_parameters() -> None:
+    for text in (AMOUNTS, WINDOWED):
+        (tree,), _ = parse(Source("r", text))
+        printed = print_rule(tree)
+        assert print_rule(parse(Source("again", printed))[0][0]) == printed
+        for parameter in tree.parameters:
+            assert len(re.findall(rf"\b{parameter.name.text}\b", printed)) > 1, parameter.name.text
+        assert laid_out(Source("r.cep", laid_out(Source("r.cep", text)))) == laid_out(Source("r.cep", text))
+
+
+@pytest.mark.parametrize("name", OTHER_AMOUNTS)
+def test_another_amount_is_another_version_of_the_rule(name: str) -> None:
+    other = compiled(AMOUNTS, **{name: OTHER_AMOUNTS[name]})
+    assert other.fingerprint != compiled(AMOUNTS).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("size", "2 h"), ("step", "5 m"), ("shift", "2 m"), ("quiet", "1 m")]
+)
+def test_windows_and_silence_have_parameters(name: str, value: str) -> None:
+    plain = re.sub(r"PARAM .*", "", WINDOWED)
+    declared = {"size": "1 HOUR", "step": "10 MINUTES", "shift": "1 MINUTE", "quiet": "5 MINUTES"}
+    for each, constant in declared.items():
+        plain = plain.replace(f" {each}", f" {constant}")
+    assert compiled(WINDOWED).fingerprint == compiled(plain).fingerprint
+    changed = WINDOWED.replace(f"{name} = {declared[name]}", f"{name} = {value}")
+    assert compiled(WINDOWED, **{name: value}).fingerprint == compiled(changed).fingerprint
+    assert compiled(changed).fingerprint != compiled(WINDOWED).fingerprint
+
+
+def test_a_clause_may_name_a_parameter_before_it_is_declared() -> None:
+    text = "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN wait PARAM wait = 10 MINUTES"
+    plain = "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN 10 MINUTES"
+    assert compiled(text).fingerprint == compiled(plain).fingerprint
+
+
+def test_a_parameter_of_another_rule_is_none_of_this_one() -> None:
+    text = "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN wait\nRULE t PARAM wait = 1 s FROM s "
+    _, problems = parse(Source("r", text + "PARTITION BY k PATTERN a -> b WITHIN wait"))
+    assert [(one.code, one.span) for one in problems] == [("E0101", Span(51, 55))]
+
+
+@pytest.mark.parametrize(
+    ("clause", "help_text"),
+    [
+        ("WITHIN wiat", "did you mean `wait`? parameters: least, wait"),
+        ("PATTERN a->{leats} -> b", "did you mean `least`? parameters: least, wait"),
+        ("DEFINE a AS k LIKE pat", "parameters: least, wait"),
+    ],
+)
+def test_a_misspelled_parameter_is_named(clause: str, help_text: str) -> None:
+    pattern = "" if clause.startswith("PATTERN") else "PATTERN a -> b "
+    text = f"RULE r PARAM wait = 1 HOUR, least = 2 FROM s PARTITION BY k {pattern}{clause}"
+    problems = parse(Source("r", text))[1]
+    assert (problems[0].code, problems[0].help) == ("E0101", help_text)
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ({"wait": "10"}, "parameter `wait` is a duration, and `10` is not"),
+        ({"least": "2 MINUTES"}, "parameter `least` is a whole number, and `2 MINUTES` is not"),
+        ({"least": "2.5"}, "parameter `least` is a whole number, and `2.5` is not"),
+        ({"least": "-1"}, "parameter `least` is a whole number, and `-1` is not"),
+        ({"form": "(a"}, "a group that is not closed"),
+        ({"least": "9"}, "at least 9 but at most 4"),
+        ({"runs": "0"}, "a key without runs has no matches"),
+    ],
+)
+def test_an_amount_that_cannot_be_is_refused_at_its_place(given: dict[str, str], title: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        compiled(AMOUNTS, **given)
+    (problem,) = [one for one in caught.value.diagnostics if one.is_error]
+    assert title in problem.title
+    assert problem.span is not None
+    place = AMOUNTS[problem.span.start : problem.span.end]
+    assert place in ("10 MINUTES", "2", "{least,most}", "->{least,most}", "'^a+'", "runs"), place
+
+
+def test_a_wrong_expression_is_shown_where_it_is_declared() -> None:
+    text = AMOUNTS.replace("'^a+'", "'^(a'")
+    with pytest.raises(RuleError) as caught:
+        compiled(text)
+    (problem,) = [one for one in caught.value.diagnostics if one.is_error]
+    assert problem.span is not None
+    assert (problem.code, text[problem.span.start : problem.span.end]) == ("E0241", "(")
+
+
+def test_a_loop_that_a_parameter_makes_one_event_has_no_until() -> None:
+    text = "RULE r PARAM most = 3 FROM s PARTITION BY k PATTERN a->{1,most} UNTIL (x > 5) -> b WITHIN 1 HOUR"
+    assert compiled(text)
+    with pytest.raises(RuleError) as caught:
+        compiled(text, most="1")
+    assert [one.code for one in caught.value.diagnostics if one.is_error] == ["E0314"]
+
+
+def test_an_in_list_of_another_type_is_refused_at_the_name() -> None:
+    text = "RULE r PARAM one = 5 FROM s PARTITION BY k PATTERN a DEFINE a AS k IN ('x', one)"
+    with pytest.raises(RuleError) as caught:
+        compiled(text)
+    (problem,) = caught.value.diagnostics
+    assert problem.span is not None
+    assert (problem.code, text[problem.span.start : problem.span.end]) == ("E0207", "one")
+
+
+def test_explain_shows_the_parameters_and_their_values_in_the_places(tmp_path: Path) -> None:
+    (tmp_path / "streams.yaml").write_text(
+        "streams: {s: {event_time: ts, schema: {k: string, ts: timestamp, x: double, n: bigint}}}"
+    )
+    (tmp_path / "r.cep").write_text(AMOUNTS)
+    arguments = ["explain", str(tmp_path / "r.cep"), "--set", "wait=20 MINUTES", "--set", "least=1"]
+    shown = CliRunner().invoke(cep.commands.cli.main, arguments).stdout
+    assert "  parameters wait = 20 MINUTES, least = 1, most = 4, soon = 90 SECONDS, form = '^a+'" in shown
+    assert "  pattern    a->{1,4} ->[<= 90 SECONDS] b" in shown
+    assert "  window     less than 20 MINUTES from first to last event" in shown

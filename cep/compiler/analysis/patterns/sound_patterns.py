@@ -57,6 +57,14 @@ def _check_quantifiers(pattern: ast.Pattern, report: Reporter) -> None:
                 "the lower bound comes first",
                 f"write {{{node.most},{node.least}}}",
             )
+        elif node.until is not None and node.most is not None and node.most <= 1:  # by a parameter
+            report(
+                "E0314",
+                "UNTIL closes a loop, and there is none",
+                node.quantifier_span,
+                "this quantifier allows one repetition only",
+                "let the parameter be 2 or more, or leave UNTIL out",
+            )
 
 
 def _check_size(pattern: ast.Pattern, report: Reporter) -> None:
