@@ -62,6 +62,14 @@ class _Stored:
 @click.option(
     "--limit", type=click.IntRange(min=0), default=20, help="Keys and days with differences to show; 20."
 )
+@click.option(
+    "--shadow",
+    "pairs",
+    metavar="SHADOW=LIVE",
+    multiple=True,
+    help="Of a pipeline file: say what its shadow rule has reported newly, and what no longer, compared with "
+    "its live rule.",
+)
 @streams_option
 @set_option
 @click.option(
@@ -71,12 +79,13 @@ class _Stored:
     default="text",
     help="json: one JSON object.",
 )
-def diff(
+def diff(  # noqa: PLR0913 - an option of the command is an argument
     paths: Sequence[Path],
     checkpoint: str | None,
     inputs: Sequence[str],
     input_format: str | None,
     limit: int,
+    pairs: Sequence[str],
     streams: Path | None,
     parameters: Mapping[str, str],
     output_format: str,
@@ -84,12 +93,16 @@ def diff(
     """Say what becomes of stored state if NEW rules replace OLD ones, rule by rule. Nothing is changed.
 
     OLD and NEW are rule files, directories or pipeline files. With --checkpoint only NEW is given.
-    --set is for rule files and directories of NEW. With --input both run over these events.
+    --set is for rule files and directories of NEW. With --input both run over these events. With --shadow
+    only a pipeline file is given.
 
     Exit codes: 0 all state continues, 3 state of some rule ends or begins, 1 the state cannot continue.
     """
     from cep.program.changes import changes_of
 
+    if pairs:
+        _show_fired(_beside(paths, pairs), limit, output_format)
+        return
     if len(paths) != (2 if checkpoint is None else 1):
         raise click.UsageError(
             "Give the old rules and the new ones."
@@ -136,6 +149,41 @@ def _compared(
         compile_engine(progress_line(quiet=False, progress=None), False, rules.programs)
         found += [rules, match_file(rules, input_paths(rules, own), file_format).matches]
     return compare(*found)
+
+
+def _beside(paths: Sequence[Path], pairs: Sequence[str]) -> tuple[Fired, ...]:
+    """Return what shadow rules of a pipeline have reported, compared with live ones."""
+    from spark_runtime.pipeline.pipeline_file import load_pipeline
+    from spark_runtime.pipeline.trial import beside, live_folders, shadow_folders
+
+    if len(paths) != 1 or paths[0].suffix not in PIPELINE_FILES:
+        raise click.UsageError("With --shadow, give one pipeline file.")
+    pipeline = load_pipeline(paths[0])
+    keys = {rule.name: program.key for program in pipeline.rules.programs for rule in program.rules}
+    found: list[Fired] = []
+    for text in pairs:
+        shadow, _, live = text.partition("=")
+        if shadow not in pipeline.rules.shadow or live not in keys or live in pipeline.rules.shadow:
+            raise click.UsageError(
+                f"--shadow {text}: write a shadow rule and a live rule of the pipeline, as in "
+                "card_testing_2=card_testing"
+            )
+        if keys[shadow] != keys[live]:
+            raise click.UsageError(f"--shadow {text}: these rules have different keys (PARTITION BY)")
+        for what, folders in (("live", live_folders(pipeline)), ("shadow", shadow_folders(pipeline))):
+            if not folders:
+                raise click.UsageError(
+                    f"the pipeline writes no matches of {what} rules to parquet or json files on this machine"
+                )
+        found += beside(pipeline, shadow, live)
+    return tuple(found)
+
+
+def _show_fired(compared: Sequence[Fired], limit: int, output_format: str) -> None:
+    if AS_JSON[output_format]:
+        click.echo(json.dumps({"matches": list(map(_fired_json, compared))}, ensure_ascii=False, indent=2))
+    else:
+        click.echo("\n".join(_fired_lines(compared, limit)))
 
 
 def _fired_json(fired: Fired) -> dict[str, Any]:
