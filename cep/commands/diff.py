@@ -236,7 +236,7 @@ def _stored(checkpoint: str) -> _Stored:
     has_corrections = False
     for group in groups:
         for part in group.programs:
-            has_corrections |= part.sections is None
+            has_corrections |= part.program is None
             for section in () if part.sections is None else part.sections.rules:
                 open_runs[section.name] += section.rows.n_rows
     read_until_us = reached.read_until_us
@@ -258,6 +258,7 @@ def _as_json(changes: Changes, stored: _Stored | None) -> dict[str, Any]:
                 "rule": change.rule,
                 "verdict": change.verdict.value,
                 "reasons": list(change.reasons),
+                **({"final": change.rule in changes.final} if changes.has_corrections else {}),
                 **({} if stored is None else {"open_runs": _n_open(change, stored)}),
             }
             for change in changes.rules
@@ -279,6 +280,8 @@ def _show(changes: Changes, stored: _Stored | None) -> None:
         told = list(change.reasons)
         if n_open is not None:
             told.append(f"{_counted(n_open)} {'continue' if change.verdict in KEPT else 'end'}")
+        if change.rule in changes.final:
+            told.append(changes.final[change.rule])
         if change.verdict is Verdict.NEW:
             told.append(begins)
         elif change.verdict is Verdict.CHANGED:

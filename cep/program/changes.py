@@ -9,7 +9,7 @@ A program takes over the state of the program that had its streams, its key and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
@@ -79,17 +79,32 @@ class Changes:
         If there are any, nothing of the state can be taken over.
     taken_from
         Of each program of now the number of the program whose state it takes over; None: it has none.
+    other_having
+        The window rules that go on, but judge their windows by another HAVING.
+    has_corrections
+        Whether late events correct matches.
     """
 
     rules: tuple[RuleChange, ...]
     inputs: tuple[InputChange, ...]
     refusals: tuple[Refusal, ...]
     taken_from: tuple[int | None, ...]
+    other_having: frozenset[str] = frozenset()
+    has_corrections: bool = False
 
     @cached_property
     def verdicts(self) -> Mapping[str, Verdict]:
         """The verdict about each rule by its name."""
         return {change.rule: change.verdict for change in self.rules}
+
+    @property
+    def final(self) -> Mapping[str, str]:
+        """The rules of which late events do not correct earlier matches; which of them, in words."""
+        if not self.has_corrections:
+            return {}
+        ended = dict.fromkeys(self.other_having, "rows of windows that have ended are final")
+        ends = (name for name, verdict in self.verdicts.items() if verdict in (Verdict.CHANGED, Verdict.GONE))
+        return ended | dict.fromkeys(ends, "its matches are final")
 
     @property
     def keeps_fingerprints(self) -> bool:
@@ -111,11 +126,15 @@ def changes_of(
     inputs = [InputChange(name, Verdict.NEW) for name in inputs_now if name not in inputs_then]
     inputs += [InputChange(name, Verdict.GONE) for name in inputs_then if name not in inputs_now]
     refusals = [*_other_inputs(before, now), *judged.refusals()]
-    changes = Changes(tuple(judged.rules()), tuple(inputs), tuple(refusals), judged.taken_from)
-    if has_corrections and not changes.keeps_fingerprints:
-        refusal = Refusal("with corrections, matches that were reported belong to their rules", _WAY_OUT)
-        return replace(changes, refusals=(refusal, *changes.refusals))
-    return changes
+    rules = tuple(judged.rules())
+    return Changes(
+        rules,
+        tuple(inputs),
+        tuple(refusals),
+        judged.taken_from,
+        frozenset(change.rule for change in rules if judged.has_other_having(change)),
+        has_corrections,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +229,14 @@ class _Judged:
         obstacles = list(_obstacles(then, now))
         reasons = tuple(dict.fromkeys((*obstacles, *rule_differences(then.identity, now.identity))))
         return (Verdict.CHANGED if obstacles else Verdict.MEASURES), reasons
+
+    def has_other_having(self, change: RuleChange) -> bool:
+        """Return whether a window rule goes on with another HAVING."""
+        if change.verdict is not Verdict.MEASURES or self.now_by_name[change.rule].rule.windowed is None:
+            return False
+        placed = self.then_by_name[change.rule], self.now_by_name[change.rule]
+        then, now = (dict(of.identity.parts).get("conditions") for of in placed)
+        return then != now
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why windows and tables cannot be taken over."""

@@ -109,6 +109,7 @@ def change_lines(changes: Changes) -> Iterator[str]:
     width = max((len(change.rule) for change in told), default=0)
     for change in told:
         ends = [] if change.verdict in KEPT or change.verdict is Verdict.NEW else ["its open runs end"]
+        ends += [changes.final[change.rule]] if change.rule in changes.final else []
         why = "; ".join((*change.reasons, *ends))
         yield f"  {change.verdict.value:<8}  {change.rule:<{width}}  {why}".rstrip()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from py4j.protocol import Py4JError
 
+from cep.engine.corrections.retained import other_kind
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.warm import is_warm, missing, warm_up
 from cep.errors import CepError, Source
@@ -221,8 +222,10 @@ class Reloading:
         return ChangedRules(before, _begins_us(latest.begins_us), latest.batch, warm)
 
     def _require(self, found: Candidate) -> None:
-        """Raise StateError (E0701) unless the stored state can continue with rules."""
+        """Raise StateError (E0701, E0649) unless the stored state can continue with rules."""
         require_continues(found.changes)
+        if found.rules.has_corrections and found.pipeline.rules.corrections is None:
+            raise other_kind(is_corrected=True)
         _require_no_new_tables(found)
         self._require_gone(found)
         for stream in self._only_spark():

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cep.engine.corrections.corrector import is_corrected
+from cep.engine.corrections.corrector import fingerprint_of, is_corrected
+from cep.engine.corrections.retained import Retained
 from cep.engine.state.codec import decode, header
 from cep.engine.state.sections import StateSections
 from cep.errors import Source
 from cep.program.program import Program
 from cep.rule_set import RuleSet
 from spark_runtime.event_time.reached import Reached
-from spark_runtime.state.snapshots import snapshots_in
+from spark_runtime.state.snapshots import evaluated_units, snapshots_in
 
 
 class StoredProgram(NamedTuple):
-    """The state of one program, or of several that corrections connect, in a key group.
+    """The state of one program in a key group, or what corrections retain.
 
-    `n_bytes`: the length of its snapshot. `program` and `sections`: the program and its state; None with
-    corrections, which keep events, not open runs.
+    `n_bytes`: the length of its snapshot. `program` and `sections`: the program and its state; None: it is what
+    corrections retain.
     """
 
     n_bytes: int
@@ -75,9 +76,14 @@ def programs_in(data: bytes, rules: RuleSet) -> Iterator[StoredProgram]:
     Raises StateError: it is damaged (E0702), or of an unknown format (E0703).
     """
     by_fingerprint = {program.fingerprint: program for program in rules.programs}
-    for snapshot in snapshots_in(data):
-        if is_corrected(snapshot):
-            yield StoredProgram(len(snapshot), None, None)
-        else:
-            program = by_fingerprint[header(snapshot).fingerprint]
-            yield StoredProgram(len(snapshot), program, decode(snapshot))
+    snapshots = snapshots_in(data)
+    if any(map(is_corrected, snapshots)):
+        for unit, snapshot in zip(evaluated_units(rules), snapshots, strict=True):
+            fronts = unit.snapshots(Retained.decode(snapshot, fingerprint_of(unit)).front)
+            for program, front in zip(unit.programs, fronts, strict=True):
+                yield StoredProgram(len(front), program, decode(front))
+            yield StoredProgram(len(snapshot) - sum(map(len, fronts)), None, None)
+        return
+    for snapshot in snapshots:
+        program = by_fingerprint[header(snapshot).fingerprint]
+        yield StoredProgram(len(snapshot), program, decode(snapshot))

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cep.engine.chains.chain import units_of
+from cep.engine.corrections.changed_rules import changed_correctors
 from cep.engine.corrections.corrector import Corrector, is_corrected, restored
-from cep.engine.corrections.evaluated import OneProgram
+from cep.engine.corrections.evaluated import Evaluated, OneProgram
 from cep.engine.corrections.regrouping import divided_corrector, joined_corrector
+from cep.engine.corrections.retained import other_kind
 from cep.engine.matching.changed_rules import begun, changed, read_until_us
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
@@ -105,6 +107,12 @@ def snapshots_in(data: bytes | bytearray) -> list[bytes]:
     return snapshots
 
 
+def evaluated_units(rules: RuleSet) -> list[Evaluated]:
+    """Return the units of rules with corrections (`units_of`)."""
+    units = units_of(replace(rules, corrections=Corrections(1)))
+    return [OneProgram(unit) if isinstance(unit, Program) else unit for unit in units]
+
+
 # ---------------------------------------------------------------- other rules
 
 
@@ -143,17 +151,26 @@ def changed_state(
     ------
     StateError
         The state cannot continue with the rules `now`, or is of other rules than `before` (E0701), the past
-        does not end where the state does (E0718), or as for `decode_state`.
+        does not end where the state does (E0718), the state was written with corrections and `now` has none,
+        or the other way round (E0649), or as for `decode_state`.
     """
     snapshots = [] if data is None else _snapshots_of(data, n_groups)
-    has_corrections = any(map(is_corrected, snapshots)) or bool(before.corrections or now.corrections)
-    changes = changes_of(before.programs, now.programs, has_corrections=has_corrections)
+    changes = changes_of(before.programs, now.programs)
     for refusal in changes.refusals:
         raise StateError(
             "E0701", f"the stored state cannot continue with these rules: {refusal.fact}", refusal.help
         )
-    if has_corrections and data is not None:  # no rule has changed
-        return data
+    has_corrections = any(map(is_corrected, snapshots)) if snapshots else now.corrections is not None
+    if has_corrections != (now.corrections is not None):
+        raise other_kind(is_corrected=has_corrections)
+    if has_corrections:
+        taken_from = [
+            (program, before.programs[source])
+            for program, source in zip(now.programs, changes.taken_from, strict=True)
+            if source is not None
+        ]
+        units = (evaluated_units(before), snapshots, evaluated_units(now))
+        return _encoded(changed_correctors(*units, taken_from, changes, begins_us), n_groups)
     of_program = {header(snapshot).fingerprint: decode(snapshot) for snapshot in snapshots}
     if data is not None and of_program.keys() != {program.fingerprint for program in before.programs}:
         then = [sections.identity() for sections in of_program.values()]
@@ -188,10 +205,7 @@ def divided_state(data: bytes, rules: RuleSet, groups_of: Sequence[GroupsOf], n_
     parts = []
     if any(map(is_corrected, snapshots)):
         numbers = {id(program): number for number, program in enumerate(rules.programs)}
-        for unit, snapshot in zip(
-            units_of(replace(rules, corrections=Corrections(1))), snapshots, strict=True
-        ):
-            one = OneProgram(unit) if isinstance(unit, Program) else unit
+        for one, snapshot in zip(evaluated_units(rules), snapshots, strict=True):
             of_unit = [groups_of[numbers[id(program)]] for program in one.programs]
             parts.append(divided_corrector(one, snapshot, of_unit, n_groups))
     else:

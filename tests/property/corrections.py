@@ -1,8 +1,8 @@
 """``python -m tests.property.corrections --examples N`` or ``--minutes M``: late events and late versions.
 
 Whatever the order of arrival, and wherever it is cut: what stands is what a batch reports, value by value.
-Three kinds of cases take turns: several rules over a stream, its tables and each other (`late`), drawn rules
-of any form (`rules`), drawn rules over rules (`chains`).
+Four kinds of cases take turns: several rules over a stream, its tables and each other (`late`), drawn rules
+of any form (`rules`), drawn rules over rules (`chains`), rules that change (`changes`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.property import chained_corrections, corrected_rules
+from tests.property import chained_corrections, changed_corrections, corrected_rules
 from tests.property.late_arrivals import check
 from tests.property.strategies.late import Late, drawn, smaller
 
-TURNS = ("late", "late", "late", "late", "rules", "chains")
+TURNS = ("late", "late", "late", "late", "rules", "chains", "changes")
 """The kinds of the cases of seeds, in turns."""
 
 SHRINK_SECONDS = 120
@@ -40,6 +40,14 @@ def _late(number: int, tally: Counter[str]) -> None:
     except Exception:  # noqa: BLE001 - whatever it is, it is wrong
         least = smallest(case)
         raise WrongError(_shown(least)) from _error(least)
+
+
+def _changes(number: int, tally: Counter[str]) -> None:
+    case = changed_corrections.changing(Random(number))
+    try:
+        changed_corrections.check(case, tally)
+    except Exception as error:
+        raise WrongError(f"{_shown(case.case)}\nrules {case.texts}\nchange before cuts {case.at}") from error
 
 
 def _drawn(
@@ -62,6 +70,7 @@ KINDS: dict[str, Callable[[int, Counter[str]], None]] = {
     "late": _late,
     "rules": _drawn(_of_rules, corrected_rules.check),
     "chains": _drawn(_of_chains, chained_corrections.check),
+    "changes": _changes,
 }
 
 

@@ -321,13 +321,11 @@ def main(
     pipeline = Pipeline(out, correct_within)
     with own_disk(pipeline.disk) as can_fill:
         wanted = list(kinds or (*ENDING, *KINDS, *CHANGES))
-        if correct_within:  # with corrections, only words may change
-            wanted = [kind for kind in wanted if kind not in CHANGES or kind == "WORDS"]
         if not can_fill and "FULL DISK" in wanted:
             click.echo("no full disk: this user may not mount one")
             wanted.remove("FULL DISK")
         planned = schedule(seconds, every or max(30.0, seconds / 40), wanted, drawn)
-        rules = Rules(out, bool(correct_within))
+        rules = Rules(out)
         rules.write()
         with Feed(out, rate, random.Random(seed), correct_within) as feed:
             soak = Soak(pipeline, feed, rules, drawn)

@@ -90,7 +90,6 @@ class Rules:
     """The text of the rules, which changes."""
 
     folder: Path
-    has_corrections: bool
     n_changes: int = 0
     words: int = 0
     measures: int = 0
@@ -99,8 +98,7 @@ class Rules:
     def write(self) -> None:
         """Write the rules and their streams."""
         text = _RULES.format(words=self.words, measures=self.measures)
-        if not self.has_corrections:  # with them, only words may change
-            text += _TURNS.format(seconds=10 + self.window % 2)
+        text += _TURNS.format(seconds=10 + self.window % 2)
         (self.folder / "streams.yaml").write_text(_STREAMS)
         unfinished = self.folder / "unfinished"
         unfinished.write_text(text)

@@ -29,7 +29,7 @@ def differences(feed: Feed, disk: Path) -> list[str]:
     rows = _in_parquet(disk / "matches")
     expected = _batch(feed, set(late))
     faults += compared(expected, [row for row in rows if row["rule"] != LEFT_OUT])
-    faults += counted(f"rows of {LEFT_OUT}", [row["match_id"] for row in rows if row["rule"] == LEFT_OUT])
+    faults += counted(f"rows of {LEFT_OUT}", [_identity(row) for row in rows if row["rule"] == LEFT_OUT])
     in_json = [_identity(json.loads(line)) for line in lines_of(disk / "alerts")]
     in_parquet = list(map(_identity, rows))
     faults += counted("rows of the second sink", in_json, least=set(in_parquet), most=set(in_parquet))

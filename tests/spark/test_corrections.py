@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from cep.compiler.compile import compile_sources
 from cep.errors import InputError, Source
 from cep.local.match_file import match_file
-from cep.rule_set import KIND, REVISION
+from cep.rule_set import KIND, RETRACT, REVISION
 from cep.settings.schema_file import load_streams
 from spark_runtime import detect, detect_all, split
+from spark_runtime.pipeline.progress import Summary
 from tests.spark.events import (
     EVENTS_RULE,
     ROOM_RULE,
@@ -32,6 +33,8 @@ from tests.spark.events import (
     write_files,
 )
 from tests.spark.test_pipeline import FINISH, keyed_events, quiet_run, read, write_json, write_pipeline
+from tests.spark.test_reload import ids
+from tests.spark.test_reload import local_matches as batch_matches
 from tests.standing import Standing
 
 OWN = RULES.replace("FIRST(low.kind) AS kind", "FIRST(low.kind) AS first_kind") + STRICT_RULE
@@ -80,6 +83,75 @@ def test_a_pipeline_over_shuffled_files_ends_with_the_matches_of_a_batch(
     else:
         ids = sorted(match_id for match_id, (_, kept) in standing.last.items() if kept)
         assert ids == sorted(batch.matches.column("match_id").to_pylist())
+
+
+BEFORE = OWN + ROOM_RULE + EVENTS_RULE
+AFTER = (
+    OWN.replace("COUNT(low.*) AS lows", "COUNT(low.*) * 2 AS twice").replace(
+        "RULE neighbours", "RULE neighbours TITLE 'beside'"
+    )
+    + ROOM_RULE.replace("5 SECONDS", "6 SECONDS")
+    + ROOM_RULE.replace("RULE crowd", "RULE couple")
+)
+
+
+def standing_ids(rows: list[dict[str, Any]], *rules: str) -> list[str]:
+    """Return the ids of the matches of some rules that are not withdrawn."""
+    standing = Standing(comparable)
+    standing.read(written([row for row in rows if row["rule"] in rules]))
+    return sorted(match_id for match_id, (_, kept) in standing.last.items() if kept)
+
+
+@pytest.mark.deep(but="inline")
+@pytest.mark.parametrize("state", ["inline", "files"])
+def test_rules_that_change_go_on_with_corrections(spark: SparkSession, tmp_path: Path, state: str) -> None:
+    events, draw = keyed_events(31, 900), random.Random(31)
+    late, first, second = events[200:260], events[:200] + events[260:450], events[450:]
+    draw.shuffle(late)
+    given = [first[at : at + 60] for at in range(0, len(first), 60)]
+    draw.shuffle(given)
+    more = f"watermark: fastest\nreload: on change\nstate: {state}"
+    source, sinks = (
+        "format: json, path: events, max_files_per_trigger: 1",
+        "[{format: json, path: out/matches}]",
+    )
+
+    def ran(events: list[dict[str, Any]], n_files: int, name: str, settings: str, rules: str) -> Summary:
+        write_json(tmp_path / name, events, n_files)
+        (tmp_path / "events").mkdir(exist_ok=True)
+        for part in sorted((tmp_path / name).iterdir()):
+            part.rename(tmp_path / f"events/{name}-{part.name}")
+        file = write_pipeline(tmp_path, source, settings, sinks, rules)
+        file.write_text(file.read_text().replace("path: out/late}", "path: out/late, correct_within: 1 day}"))
+        return quiet_run(file)
+
+    ran([event for part in given for event in part], len(given), "first", more, BEFORE)
+    before = read(tmp_path / "out/matches", "json")
+    begins = max(event["ts"] for event in first)
+    summary = ran([*late, *second], 6, "second", f"{more}\n{FINISH}", AFTER)
+    rows = read(tmp_path / "out/matches", "json")
+    assert summary.counts.late == 0
+    for rule in ("rise", "silence", "neighbours"):
+        assert standing_ids(rows, rule) == sorted(ids(batch_matches(AFTER, events), rule)), rule
+    seen = [event for event in [*late, *second] if event["ts"] > begins]
+    for rule in ("crowd", "couple"):
+        anew = sorted(ids(batch_matches(AFTER, seen), rule))
+        assert standing_ids(rows, rule) == sorted([*standing_ids(before, rule), *anew]), rule
+        assert anew
+    assert standing_ids(before, "crowd")
+    assert standing_ids(rows, "whole") == standing_ids(before, "whole") != []
+    # The late events of before the change withdraw matches of before it.
+    reported = {row["match_id"] for row in before}
+    withdrawn = {(row["match_id"], row[REVISION]) for row in before if row[KIND] == RETRACT}
+    gone = {
+        row["rule"]
+        for row in rows
+        if row[KIND] == RETRACT
+        and row["match_id"] in reported
+        and (row["match_id"], row[REVISION]) not in withdrawn
+    }
+    assert gone
+    assert gone <= {"rise", "silence", "neighbours"}
 
 
 def test_events_beyond_the_bound_leave_whole_and_the_others_are_counted(

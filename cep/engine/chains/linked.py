@@ -116,10 +116,10 @@ class LinkedPrograms:
 
     def restored(self, data: bytes | memoryview) -> LinkedMatchers:
         """Return the `LinkedMatchers` that wrote `data`. Raises StateError as `Matcher.restore` does."""
-        pairs = zip(self.programs, self._snapshots(data), strict=True)
+        pairs = zip(self.programs, self.snapshots(data), strict=True)
         return LinkedMatchers(self, [Matcher.restore(program, part, self.tables) for program, part in pairs])
 
-    def _snapshots(self, data: bytes | memoryview) -> list[memoryview]:
+    def snapshots(self, data: bytes | memoryview) -> list[memoryview]:
         """Return the snapshots of the matchers."""
         view, found = memoryview(data), []
         for _ in self.programs:
@@ -127,6 +127,10 @@ class LinkedPrograms:
             found.append(view[_LENGTH.size :][:length])
             view = view[_LENGTH.size + length :]
         return found
+
+    def together(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
+        """Return the snapshots of matchers of the programs as that of `LinkedMatchers`."""
+        return b"".join(part for data in snapshots for part in (_LENGTH.pack(len(data)), data))
 
     def own_rows(self, number: int, events: pa.Table) -> I64:
         """Return the rows of the events of program `number`."""
@@ -138,10 +142,10 @@ class LinkedPrograms:
 
         of_programs = [
             divided(program, part, of, n)
-            for program, part, of in zip(self.programs, self._snapshots(data), groups_of, strict=True)
+            for program, part, of in zip(self.programs, self.snapshots(data), groups_of, strict=True)
         ]
         return [
-            Part(_together([part.data for part in parts]), all(part.is_empty for part in parts))
+            Part(self.together([part.data for part in parts]), all(part.is_empty for part in parts))
             for parts in zip(*of_programs, strict=True)
         ]
 
@@ -149,8 +153,8 @@ class LinkedPrograms:
         """Return the snapshots of `LinkedMatchers` as that of one."""
         from cep.engine.matching.regrouping import joined
 
-        of_programs = zip(*map(self._snapshots, snapshots), strict=True)
-        return _together(
+        of_programs = zip(*map(self.snapshots, snapshots), strict=True)
+        return self.together(
             [joined(program, parts) for program, parts in zip(self.programs, of_programs, strict=True)]
         )
 
@@ -230,11 +234,7 @@ class LinkedMatchers:
 
     def snapshot(self) -> bytes:
         """Return everything needed to continue elsewhere, as bytes."""
-        return _together([matcher.snapshot() for matcher in self._matchers])
-
-
-def _together(snapshots: Sequence[bytes]) -> bytes:
-    return b"".join(part for data in snapshots for part in (_LENGTH.pack(len(data)), data))
+        return self.program.together([matcher.snapshot() for matcher in self._matchers])
 
 
 def _column(number: int, name: str) -> str:

@@ -18,19 +18,26 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
-from cep.engine.corrections.evaluated import Evaluated, OneProgram
-from cep.engine.corrections.retained import MAGIC, Retained, RetainedTable, Segment, tables_of
+from cep.engine.corrections.evaluated import Evaluated, Front, OneProgram
+from cep.engine.corrections.retained import (
+    MAGIC,
+    Retained,
+    RetainedTable,
+    Segment,
+    other_kind,
+    tables_of,
+)
 from cep.engine.corrections.row_differences import changed_ids, may_differ
 from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
 from cep.engine.matching.counters import Counters
@@ -80,6 +87,7 @@ class Corrector:
         self._has_overflowed = False  # more was found in this call than may be retained
         self._n_events = self._n_late = self._n_uncorrected = 0
         self._n_retracted = {rule.name: 0 for rule in program.rules}
+        self._final_us: dict[str, int] = {}  # rows of these rules that ended by then do not change
 
     @property
     def unit(self) -> Evaluated:
@@ -281,22 +289,10 @@ class Corrector:
         late_us = np.asarray(late.column(TIME_COLUMN))
         first = bisect_left(self._segments, int(late_us.min()), key=lambda segment: segment.start_us) - 1
         again = self._segments[first:]
-        matcher = self._unit.restored(again[0].save)
-        ends = [*(segment.start_us for segment in again[1:]), self.watermark_us]
-        segments: list[Segment] = []
-        found: list[pa.Table] = []
-        is_beyond: list[Mask] = []
-        for segment, end_us in zip(again, ends, strict=True):
-            save = matcher.snapshot() if segments else segment.save
-            of_segment = late.filter(pa.array((late_us > segment.start_us) & (late_us <= end_us)))
-            events = pa.concat_tables([tables_of(segment.events, self._unit.event_schema), of_segment])
-            matcher.take_in(events)
-            parts = [matcher.advance(us) for us in ([end_us] if shown_us >= end_us else [shown_us, end_us])]
-            found.append(pa.concat_tables(parts))
-            is_beyond.append(np.repeat([False, True][: len(parts)], [rows.num_rows for rows in parts]))
-            retained = [RetainedTable.of(events)] if events.num_rows else []
-            segments.append(Segment(segment.start_us, save, retained))
         old = tables_of([rows for segment in again for rows in segment.rows], self._row_schema)
+        if any(segment.has_other_measures for segment in again):
+            old = _with_values_of(old, pa.concat_tables(self._repeated(again, late.slice(0, 0)).found))
+        segments, found, is_beyond, self._front = self._repeated(again, late, shown_us)
         gone, revisions, is_new = self._compare(old, pa.concat_tables(found))
         added: list[pa.Table] = []
         added_beyond: list[pa.Table] = []
@@ -309,9 +305,40 @@ class Corrector:
             added.append(stands.filter(pa.array(new & ~beyond)))
             added_beyond.append(stands.filter(pa.array(new & beyond)))
         self._segments[first:] = segments
-        self._front = matcher
         of_kind = [(gone, RETRACT), (pa.concat_tables(added), MATCH), (pa.concat_tables(added_beyond), MATCH)]
         return [self._with_kind(rows, kind) for rows, kind in of_kind]
+
+    def _repeated(
+        self, again: Sequence[Segment], late: pa.Table, shown_us: int = END_OF_TIME_US
+    ) -> _Repeated:
+        """Evaluate the events of some segments, which reach to the watermark, and late events once more."""
+        late_us = np.asarray(late.column(TIME_COLUMN))
+        matcher = self._unit.restored(again[0].save)
+        ends = [*(segment.start_us for segment in again[1:]), self.watermark_us]
+        segments: list[Segment] = []
+        found: list[pa.Table] = []
+        is_beyond: list[Mask] = []
+        for segment, end_us in zip(again, ends, strict=True):
+            save = matcher.snapshot() if segments else segment.save
+            of_segment = late.filter(pa.array((late_us > segment.start_us) & (late_us <= end_us)))
+            events = pa.concat_tables([tables_of(segment.events, self._unit.event_schema), of_segment])
+            matcher.take_in(events)
+            stops = [end_us] if shown_us >= end_us else [shown_us, end_us]
+            parts = [self._not_final(matcher.advance(us)) for us in stops]
+            found.append(pa.concat_tables(parts))
+            is_beyond.append(np.repeat([False, True][: len(parts)], [rows.num_rows for rows in parts]))
+            retained = [RetainedTable.of(events)] if events.num_rows else []
+            segments.append(Segment(segment.start_us, save, retained))
+        return _Repeated(segments, found, is_beyond, matcher)
+
+    def _not_final(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that may still change."""
+        if not self._final_us:
+            return rows
+        of_rule = pc.index_in(rows.column("rule"), value_set=pa.array(list(self._final_us), pa.string()))
+        final_us = np.array([*self._final_us.values(), START_OF_TIME_US])
+        is_final = final_us[np.asarray(pc.fill_null(of_rule, -1))] >= _times_us(rows, "match_end")
+        return rows.filter(pa.array(~is_final))
 
     def _compare(self, old: pa.Table, new: pa.Table) -> tuple[pa.Table, I64, Mask]:
         """Return the rows that withdraw invalid rows of `old`, and those of `new` that are new or revised.
@@ -367,7 +394,7 @@ class Corrector:
         of_rule = np.asarray(pc.index_in(rows.column("rule"), value_set=names))
         span_us = spans[of_rule]
         has_end = np.array([rule.windowed is not None for rule in self._unit.rules])[of_rule]
-        start_us, end_us = (np.asarray(rows.column(name).cast(pa.int64())) for name in _TIMES)
+        start_us, end_us = (_times_us(rows, name) for name in ("match_start", "match_end"))
         until_us = np.where(span_us < 0, END_OF_TIME_US, np.where(has_end, end_us, start_us) + span_us)
         columns = [rows.column("match_id"), pa.array(revision), pa.array(until_us)]
         return pa.Table.from_arrays(columns, schema=_WITHDRAWN)
@@ -396,6 +423,8 @@ class Corrector:
             n_final += 1
             n_retained -= segment.size
         self._segments = self._segments[n_final:]
+        if max(self._final_us.values(), default=END_OF_TIME_US) <= self._segments[0].start_us:
+            self._final_us = {}
         until_us = np.asarray(self._withdrawn.column("until"))
         self._withdrawn = _without(self._withdrawn, np.flatnonzero(until_us < self._segments[0].start_us))
         if self._withdrawn.num_rows > most:  # all later revisions are higher, so none is used twice
@@ -418,6 +447,7 @@ class Corrector:
     def snapshot(self) -> bytes:
         """Return what is needed to continue elsewhere, as bytes (`cep.engine.corrections.retained`)."""
         waiting = pa.concat_tables([self._unit.event_schema.empty_table(), *self._waiting, *self._late])
+        names = [rule.name for rule in self.program.rules]
         numbers = [
             *(self._first_revision, self._n_events, self._n_late, self._n_uncorrected),
             *self._n_retracted.values(),
@@ -428,6 +458,7 @@ class Corrector:
             RetainedTable.of(waiting),
             RetainedTable.of(self._withdrawn),
             self._segments,
+            [self._final_us.get(name, START_OF_TIME_US) for name in names] if self._final_us else (),
         ).encode(fingerprint_of(self._unit))
 
     @classmethod
@@ -447,12 +478,12 @@ class Corrector:
         unit = corrector._unit
         stored = Retained.decode(data, fingerprint_of(unit))
         numbers = stored.numbers
-        if len(numbers) != _N_NUMBERS + len(program.rules):
+        if len(numbers) != N_NUMBERS + len(program.rules):
             raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
-        corrector._first_revision, *counts = numbers[:_N_NUMBERS]
+        corrector._first_revision, *counts = numbers[:N_NUMBERS]
         corrector._n_events, corrector._n_late, corrector._n_uncorrected = counts
         names = [rule.name for rule in program.rules]
-        corrector._n_retracted = dict(zip(names, numbers[_N_NUMBERS:], strict=True))
+        corrector._n_retracted = dict(zip(names, numbers[N_NUMBERS:], strict=True))
         corrector._front = unit.restored(bytes(stored.front))
         waiting = stored.waiting.table()
         time_us = np.asarray(waiting.column(TIME_COLUMN))
@@ -461,6 +492,8 @@ class Corrector:
         corrector._waiting = _non_empty(waiting.filter(pa.array(~has_passed)))
         corrector._withdrawn = stored.withdrawn.table()
         corrector._segments = stored.segments
+        if stored.final_us:
+            corrector._final_us = dict(zip(names, stored.final_us, strict=True))
         return corrector
 
 
@@ -488,19 +521,51 @@ def restored(
     if corrections is not None:
         return Corrector.restore(program, data, corrections, tables)
     if is_corrected(data):
-        raise StateError(
-            "E0649",
-            "the stored state was written with corrections",
-            "set `correct within` again, or start from a new checkpoint",
-        )
+        raise other_kind(is_corrected=True)
     assert isinstance(program, Program)
     return Matcher.restore(program, data, tables)
 
 
-_TIMES = ("match_start", "match_end")
-
-_N_NUMBERS = 4
+N_NUMBERS = 4
 """Numbers of a snapshot before the numbers of retracted matches by rule."""
+
+
+class _Repeated(NamedTuple):
+    """What comes out when segments are evaluated again.
+
+    Parameters
+    ----------
+    segments
+        The segments, without rows.
+    found
+        The rows of each.
+    is_beyond
+        Which of these may not be reported yet.
+    front
+        The evaluator at the end.
+    """
+
+    segments: list[Segment]
+    found: list[pa.Table]
+    is_beyond: list[Mask]
+    front: Front
+
+
+def _with_values_of(old: pa.Table, found: pa.Table) -> pa.Table:
+    """Return reported rows with the measures that the rules of now compute, as long as these find them."""
+    places = np.asarray(
+        pc.fill_null(pc.index_in(found.column("match_id"), value_set=whole(old.column("match_id"))), -1)
+    )
+    revision = np.asarray(old.column(REVISION))[places[places >= 0]]
+    others = pc.invert(pc.is_in(old.column("match_id"), value_set=whole(found.column("match_id"))))
+    return pa.concat_tables(
+        [_with_revision(found.filter(pa.array(places >= 0)), revision), old.filter(others)]
+    )
+
+
+def _times_us(rows: pa.Table, name: str) -> I64:
+    times: I64 = np.asarray(rows.column(name).cast(pa.int64()))
+    return times
 
 
 def _with_revision(rows: pa.Table, revision: I64) -> pa.Table:

@@ -104,6 +104,15 @@ class Evaluated(Protocol):
     def split(self, number: int, events: pa.Table) -> pa.Table:
         """Return the events of program `number`, as prepared for it."""
 
+    def joined(self, number: int, events: pa.Table) -> pa.Table:
+        """Return prepared events of program `number` with the columns of `event_schema`."""
+
+    def snapshots(self, data: bytes | memoryview) -> Sequence[bytes | memoryview]:
+        """Return the snapshots of the matchers of the programs, given that of an evaluator."""
+
+    def together(self, snapshots: Sequence[bytes]) -> bytes:
+        """Return the snapshots of matchers of the programs as that of an evaluator."""
+
     def divided(self, data: bytes | memoryview, groups_of: Sequence[GroupsOf], n: int) -> list[Part]:
         """Return the state in a snapshot by group of keys (`cep.engine.matching.regrouping`).
 
@@ -170,6 +179,19 @@ class OneProgram:
     def split(self, number: int, events: pa.Table) -> pa.Table:
         """Return all events."""
         return events
+
+    def joined(self, number: int, events: pa.Table) -> pa.Table:
+        """Return all events."""
+        return events
+
+    def snapshots(self, data: bytes | memoryview) -> Sequence[bytes | memoryview]:
+        """Return the snapshot."""
+        return (data,)
+
+    def together(self, snapshots: Sequence[bytes]) -> bytes:
+        """Return the only snapshot."""
+        (data,) = snapshots
+        return data
 
     def divided(self, data: bytes | memoryview, groups_of: Sequence[GroupsOf], n: int) -> list[Part]:
         """Return the state in a snapshot by group of keys."""

@@ -45,6 +45,7 @@ def divided_corrector(unit: Evaluated, data: bytes, groups_of: Sequence[GroupsOf
             RetainedTable.of(_of_group(waiting, of_waiting, group)),
             stored.withdrawn,  # an id that no key of the group has is never found again
             [of_groups[group] for of_groups in segments],
+            stored.final_us,
         )
         is_empty = fronts[group].is_empty and not (of_waiting == group).any()
         is_empty = is_empty and not any(segment.rows or segment.events for segment in part.segments)
@@ -61,14 +62,16 @@ def _divided(unit: Evaluated, segment: Segment, groups_of: Sequence[GroupsOf], n
         Segment(
             segment.start_us,
             b"" if saves is None else saves[group].data,
-            _retained(_of_group(events, of_events, group)),
-            _retained(_of_group(rows, of_rows, group)),
+            as_retained(_of_group(events, of_events, group)),
+            as_retained(_of_group(rows, of_rows, group)),
+            segment.has_other_measures,
         )
         for group in range(n)
     ]
 
 
-def _retained(table: pa.Table) -> list[RetainedTable]:
+def as_retained(table: pa.Table) -> list[RetainedTable]:
+    """Return a table as a segment has it."""
     return [RetainedTable.of(table)] if table.num_rows else []
 
 
@@ -102,7 +105,7 @@ def _groups_of_rows(unit: Evaluated, rows: pa.Table, groups_of: Sequence[GroupsO
     return groups
 
 
-class _Trimmed(NamedTuple):
+class Trimmed(NamedTuple):
     """What a corrector retains from some time on."""
 
     save: bytes
@@ -118,20 +121,29 @@ def joined_corrector(correctors: Sequence[Corrector]) -> bytes:
     unit = correctors[0].unit
     stored = [Retained.decode(of.snapshot(), fingerprint_of(unit)) for of in correctors]
     start_us = max(of.segments[0].start_us for of in stored)
-    trimmed = [_from(unit, of.segments, start_us) for of in stored]
+    trimmed = [retained_from(unit, of.segments, start_us) for of in stored]
     save = unit.as_one([of.save for of in trimmed]) if all(len(of.save) for of in trimmed) else b""
     rows = pa.concat_tables([of.rows for of in trimmed])
+    whole_segment = Segment(
+        start_us,
+        save,
+        as_retained(_once(unit, [of.events for of in trimmed])),
+        as_retained(rows),
+        any(segment.has_other_measures for of in stored for segment in of.segments),
+    )
+    finals = [of.final_us for of in stored if of.final_us]
     whole = Retained(
         [max(of.numbers[0] for of in stored), *np.sum([of.numbers[1:] for of in stored], axis=0).tolist()],
         unit.as_one([of.front for of in stored]),
         RetainedTable.of(_once(unit, [of.waiting.table() for of in stored])),
-        RetainedTable.of(_latest([of.withdrawn.table() for of in stored])),
-        [Segment(start_us, save, _retained(_once(unit, [of.events for of in trimmed])), _retained(rows))],
+        RetainedTable.of(latest_withdrawn([of.withdrawn.table() for of in stored])),
+        [whole_segment],
+        np.max(finals, axis=0).tolist() if finals else (),
     )
     return whole.encode(fingerprint_of(unit))
 
 
-def _from(unit: Evaluated, segments: Sequence[Segment], start_us: int) -> _Trimmed:
+def retained_from(unit: Evaluated, segments: Sequence[Segment], start_us: int) -> Trimmed:
     """Return what segments retain from `start_us` on, which is not before the first of them."""
     number = max(number for number, segment in enumerate(segments) if segment.start_us <= start_us)
     later = segments[number:]
@@ -139,13 +151,13 @@ def _from(unit: Evaluated, segments: Sequence[Segment], start_us: int) -> _Trimm
     schema = unit.match_schema.append(pa.field(REVISION, pa.int64()))
     rows = tables_of([item for segment in later for item in segment.rows], schema)
     if later[0].start_us == start_us:
-        return _Trimmed(bytes(later[0].save), events, rows)
+        return Trimmed(bytes(later[0].save), events, rows)
     matcher = unit.restored(later[0].save)
     is_before = np.asarray(events.column(TIME_COLUMN)) <= start_us
     matcher.take_in(events.filter(pa.array(is_before)))
     found = matcher.advance(start_us)
     is_known = pc.is_in(rows.column("match_id"), value_set=found.column("match_id").combine_chunks())
-    return _Trimmed(matcher.snapshot(), events.filter(pa.array(~is_before)), rows.filter(pc.invert(is_known)))
+    return Trimmed(matcher.snapshot(), events.filter(pa.array(~is_before)), rows.filter(pc.invert(is_known)))
 
 
 def _once(unit: Evaluated, tables: Sequence[pa.Table]) -> pa.Table:
@@ -156,7 +168,7 @@ def _once(unit: Evaluated, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([first, *own])
 
 
-def _latest(tables: Sequence[pa.Table]) -> pa.Table:
+def latest_withdrawn(tables: Sequence[pa.Table]) -> pa.Table:
     """Return withdrawn matches, each once, with its latest revision."""
     table = pa.concat_tables(tables)
     found = table.group_by("match_id").aggregate([(REVISION, "max"), ("until", "max")])

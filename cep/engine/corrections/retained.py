@@ -77,6 +77,7 @@ class Segment:
     save: Part  # `Matcher.snapshot` at `start_us`; no event waits in it
     events: list[RetainedTable] = field(default_factory=list)  # later than `start_us`, in order of arrival
     rows: list[RetainedTable] = field(default_factory=list)  # reported and not withdrawn
+    has_other_measures: bool = False  # some rows are of a rule whose measures have changed since
 
     @property
     def size(self) -> int:
@@ -119,6 +120,8 @@ class Retained:
         The events that are not evaluated yet.
     withdrawn
         Matches that may be found again.
+    final_us
+        For each rule the event time up to which its rows do not change; empty: those of all rules may.
     """
 
     numbers: list[int]
@@ -126,6 +129,7 @@ class Retained:
     waiting: RetainedTable
     withdrawn: RetainedTable
     segments: list[Segment]
+    final_us: Sequence[int] = ()
 
     def encode(self, fingerprint: bytes) -> bytes:
         """Return it as bytes."""
@@ -134,8 +138,11 @@ class Retained:
             [first, len(self.segments), *counts], self.front, self.waiting, self.withdrawn
         ]  # fmt: skip
         for segment in self.segments:
-            sections.append([segment.start_us, len(segment.events), len(segment.rows)])
+            marks = [1] if segment.has_other_measures else []
+            sections.append([segment.start_us, len(segment.events), len(segment.rows), *marks])
             sections += [segment.save, *segment.events, *segment.rows]
+        if self.final_us:
+            sections.append(self.final_us)
         return write_sections(fingerprint, sections)
 
     @classmethod
@@ -145,12 +152,26 @@ class Retained:
         first, n_segments, *counts = reader.numbers()
         found = cls([first, *counts], reader.part(), reader.table(), reader.table(), [])
         for _ in range(n_segments):
-            start_us, n_events, n_rows = reader.numbers()
-            segment = Segment(start_us, reader.part())
+            start_us, n_events, n_rows, *marks = reader.numbers()
+            segment = Segment(start_us, reader.part(), has_other_measures=bool(marks))
             segment.events = [reader.table() for _ in range(n_events)]
             segment.rows = [reader.table() for _ in range(n_rows)]
             found.segments.append(segment)
+        if not reader.is_at_end:
+            found.final_us = reader.numbers()
         return found
+
+
+def other_kind(*, is_corrected: bool) -> StateError:
+    """Return the error of state that was written with corrections, or without, if this run is not."""
+    how, remedy = (
+        ("with", "set `correct within` again") if is_corrected else ("without", "leave out `correct within`")
+    )
+    return StateError(
+        "E0649",
+        f"the stored state was written {how} corrections",
+        f"{remedy}, or start from a new checkpoint",
+    )
 
 
 class SectionReader:
@@ -162,11 +183,7 @@ class SectionReader:
 
     def __init__(self, data: bytes | memoryview, fingerprint: bytes) -> None:
         if len(data) < _HEADER.size or bytes(data[:4]) != MAGIC:
-            raise StateError(
-                "E0649",
-                "the stored state was written without corrections",
-                "leave out `correct within`, or start from a new checkpoint",
-            )
+            raise other_kind(is_corrected=False)
         _, version, written_by, checksum = _HEADER.unpack_from(data)
         if version != VERSION:
             raise StateError(
@@ -184,6 +201,11 @@ class SectionReader:
         self._at = 0
         if zlib.crc32(self._body) != checksum:
             raise StateError("E0702", "the snapshot is damaged: its checksum does not fit")
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether no section follows."""
+        return self._at == len(self._body)
 
     def part(self) -> memoryview:
         """Return the next section."""

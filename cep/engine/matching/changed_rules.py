@@ -51,9 +51,22 @@ def begun(program: Program, begins_us: int) -> bytes:
 
 
 def changed(
-    before: Program, now: Program, stored: StateSections, verdicts: Mapping[str, Verdict], begins_us: int
+    before: Program,
+    now: Program,
+    stored: StateSections,
+    verdicts: Mapping[str, Verdict],
+    begins_us: int,
+    reached_us: int = START_OF_TIME_US,
 ) -> bytes:
     """Return the state of `before` as that of `now`, which takes it over (`Changes.taken_from`).
+
+    Parameters
+    ----------
+    begins_us
+        New and changed rules with patterns see the events after this time.
+    reached_us
+        New and changed window rules report windows that end after this time. Only a state from before the
+        change, to which a correction returns, has reached less.
 
     Raises StateError: the state is not of `before` (E0701), or is damaged (E0702).
     """
@@ -74,7 +87,7 @@ def changed(
     rules = [
         _going_on(*old[rule.name], rule, identity)
         if rule.name in kept_rules
-        else _beginning(rule, identity, n_slots, START_OF_TIME_US if now.has_window_rules else begins_us)
+        else _beginning(rule, identity, n_slots, reached_us if now.has_window_rules else begins_us)
         for rule, identity in zip(now.rules, now.identity.rules, strict=True)
     ]
     tables = set(joined_meanings(now).values())

@@ -147,6 +147,12 @@ class _RuleState:
         if self.hand_over is not None and sum(map(len, found)) >= MOST_PENDING:
             self.hand_over()
 
+    def report_windows(self, rows: I64, found: list[I64]) -> None:
+        """Add the rows of windows that ended after the rule began."""
+        if self.begins_us > START_OF_TIME_US:
+            rows = rows[rows[:, at.MATCH_END] > self.begins_us]
+        self.report(rows, found)
+
     def run(self, events: I64, bits: I64, rows: I64, base: int, found: list[I64]) -> None:
         """Offer the events of `rows` to the rule."""
         if self.begins_us > START_OF_TIME_US:
@@ -422,7 +428,7 @@ class Matcher:
             self._n_slots,
             before_us,
             self.watermark_us,
-            lambda number, rows: self._rules[number].report(rows, found[number]),
+            lambda number, rows: self._rules[number].report_windows(rows, found[number]),
         )
 
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:

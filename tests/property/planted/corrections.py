@@ -11,9 +11,39 @@ _CORRECTIONS, _DIFFERENCES = (
     "cep/engine/corrections/row_differences.py",
 )
 
+_CHANGED = "cep/engine/corrections/changed_rules.py"
+
 _fault = partial(Fault, module="tests.property.corrections")
 
 FAULTS = (
+    _fault(
+        "rows that were reported with other measures are compared with rows that have the new ones",
+        _CORRECTIONS,
+        "if any(segment.has_other_measures for segment in again):",
+        "if False:",
+        only="changes",
+    ),
+    _fault(
+        "windows that ended under another HAVING are corrected",
+        _CORRECTIONS,
+        "return rows.filter(pa.array(~is_final))",
+        "return rows",
+        only="changes",
+    ),
+    _fault(
+        "matches of a rule that has changed are withdrawn",
+        _CHANGED,
+        "if self.verdicts[name] in KEPT and",
+        "if",
+        only="changes",
+    ),
+    _fault(
+        "new window rules report windows that had ended",
+        "cep/engine/matching/changed_rules.py",
+        "reached_us if now.has_window_rules else begins_us",
+        "START_OF_TIME_US if now.has_window_rules else begins_us",
+        only="changes",
+    ),
     _fault(
         "matches that keep their id are not corrected",
         _CORRECTIONS,

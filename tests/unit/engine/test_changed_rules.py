@@ -14,7 +14,7 @@ from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.regrouping import divided, joined
 from cep.engine.state.codec import decode
 from cep.errors import Source, StateError
-from cep.rule_set import Corrections, RuleSet
+from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
 from tests.unit.engine.events import SECOND, STREAM, events, prepared, spans
@@ -172,9 +172,6 @@ def test_state_that_cannot_go_on_is_refused_with_the_way_out() -> None:
         changed_state(data, before, now, 5, 0)
     with pytest.raises(StateError, match=r"E0701.*rule `absent` is new"):
         changed_state(data, now, before, 4, 0)
-    with pytest.raises(StateError, match=r"E0701.*with corrections") as error:
-        changed_state(data, before, now.with_corrections(Corrections(SECOND)), 4, 0)
-    assert error.value.help == "restore these rules as they were, or start from a new checkpoint"
 
 
 OVER = (

@@ -221,9 +221,13 @@ def test_a_rule_over_the_matches_of_a_rule_that_changed_has_changed() -> None:
     assert same.verdicts == {"r": "same", "o": "new", "v": "same"}
 
 
-def test_with_corrections_only_words_may_change() -> None:
-    one, other = rule_set(RULE), rule_set(RULE.replace("'title'", "'other'"))
-    assert changes_of(one.programs, other.programs, has_corrections=True).keeps_all
-    changed = rule_set(RULE.replace("a.x AS first, ", ""))
-    (refusal,) = changes_of(one.programs, changed.programs, has_corrections=True).refusals
-    assert refusal.fact == "with corrections, matches that were reported belong to their rules"
+def test_with_corrections_a_verdict_says_whose_matches_are_final() -> None:
+    window = "RULE h FROM s PARTITION BY k WINDOW TUMBLING 1 HOUR HAVING COUNT(*) > 3 MEASURES COUNT(*) AS n"
+    before = rule_set(RULE, OTHER, window)
+    now = rule_set(RULE.replace("a.x AS first, ", ""), window.replace("> 3", "> 4"))
+    assert not changes(before, now).final
+    final = changes_of(before.programs, now.programs, has_corrections=True).final
+    assert final == {"h": "rows of windows that have ended are final", "o": "its matches are final"}
+    other = rule_set(RULE.replace("x < 1", "x < 2"), OTHER, window)
+    found = changes_of(before.programs, other.programs, has_corrections=True)
+    assert (found.final, found.refusals) == ({"r": "its matches are final"}, ())
