@@ -80,7 +80,7 @@ class Changes:
     taken_from
         Of each program of now the number of the program whose state it takes over; None: it has none.
     other_having
-        The window rules that go on, but judge their windows by another HAVING.
+        The window rules that continue, but judge their windows by another HAVING.
     has_corrections
         Whether late events correct matches.
     """
@@ -231,7 +231,7 @@ class _Judged:
         return (Verdict.CHANGED if obstacles else Verdict.MEASURES), reasons
 
     def has_other_having(self, change: RuleChange) -> bool:
-        """Return whether a window rule goes on with another HAVING."""
+        """Return whether a window rule continues with another HAVING."""
         if change.verdict is not Verdict.MEASURES or self.now_by_name[change.rule].rule.windowed is None:
             return False
         placed = self.then_by_name[change.rule], self.now_by_name[change.rule]

@@ -19,8 +19,8 @@ from spark_runtime.state.snapshots import evaluated_units, snapshots_in
 class StoredProgram(NamedTuple):
     """The state of one program in a key group, or what corrections retain.
 
-    `n_bytes`: the length of its snapshot. `program` and `sections`: the program and its state; None: it is what
-    corrections retain.
+    `n_bytes`: the length of its snapshot. `program` and `sections`: the program and its state; None: it is
+    what corrections retain.
     """
 
     n_bytes: int

@@ -1,4 +1,4 @@
-"""Rules that change while late events correct matches: what goes on is as if the new rules had always run.
+"""Rules that change while late events correct matches: what continues is as if the new rules had always run.
 
 The cases are those of `strategies.late`. Each rule is as it was, or other words, measures, a window or a
 HAVING have changed, or it is new, or one is gone. Then every row after the change, also those that withdraw,

@@ -5,8 +5,8 @@
 Every saved state becomes one of the new rules (`cep.engine.matching.changed_rules`), so the new rules repeat
 what a late event changes. What was reported before depends on the verdict about its rule:
 
-- A rule that goes on adds and withdraws matches as if it had always run. Where its measures have changed, the
-  next correction computes them for the rows that have the old ones (`Segment.has_other_measures`).
+- A rule that continues adds and withdraws matches as if it had always run. Where its measures have changed,
+  the next correction computes them for the rows that have the old ones (`Segment.has_other_measures`).
 - Matches of a rule that has changed or is gone are final, and no longer retained. A rule that begins sees no
   event of earlier segments, so it finds nothing in them.
 - If only HAVING has changed, rows of windows that have ended are final, too (`Retained.final_us`).
@@ -45,14 +45,9 @@ def changed_correctors(
 ) -> list[bytes]:
     """Return the snapshots of correctors of the units `before` as those of the units `now`.
 
-    Parameters
-    ----------
-    snapshots
-        One for each unit before; none: there is no state.
-    taken_from
-        Programs of now, and those whose state they take over. Others begin.
-    begins_us
-        Rules that begin see the events after this time, and after all events in the snapshots.
+    `snapshots`: one of each unit before; none: there is no state. `taken_from`: programs of now, and those
+    whose state they take over; others begin. Rules that begin see the events after `begins_us`, and after all
+    events in the snapshots.
 
     Raises StateError as `Corrector.restore` does.
     """

@@ -311,7 +311,7 @@ class Corrector:
     def _repeated(
         self, again: Sequence[Segment], late: pa.Table, shown_us: int = END_OF_TIME_US
     ) -> _Repeated:
-        """Evaluate the events of some segments, which reach to the watermark, and late events once more."""
+        """Evaluate the events of some segments, which reach to the watermark, and late events, again."""
         late_us = np.asarray(late.column(TIME_COLUMN))
         matcher = self._unit.restored(again[0].save)
         ends = [*(segment.start_us for segment in again[1:]), self.watermark_us]

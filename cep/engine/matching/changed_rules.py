@@ -60,13 +60,8 @@ def changed(
 ) -> bytes:
     """Return the state of `before` as that of `now`, which takes it over (`Changes.taken_from`).
 
-    Parameters
-    ----------
-    begins_us
-        New and changed rules with patterns see the events after this time.
-    reached_us
-        New and changed window rules report windows that end after this time. Only a state from before the
-        change, to which a correction returns, has reached less.
+    Rules with patterns that begin see the events after `begins_us`. Window rules that begin report windows
+    that end after `reached_us`; only a state to which corrections return has reached less.
 
     Raises StateError: the state is not of `before` (E0701), or is damaged (E0702).
     """
