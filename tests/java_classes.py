@@ -55,6 +55,17 @@ VARIABLES = {"SPARK_SUBMIT_OPTS": OPTIONS} if FILE.exists() else {}
 """What is set where Spark is started by a test."""
 
 
+def own_spark(**more: str) -> dict[str, str]:
+    """Return the environment of a process that starts a Spark of its own, as after `activate`.
+
+    It lacks what other tests or the machine have set for PySpark.
+    """
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    # The address: whatever the machine thinks of its name.
+    return kept | VARIABLES | {"SPARK_LOCAL_IP": "127.0.0.1", "PATH": path} | more
+
+
 def _write(folder: Path) -> None:
     """Run a small stream in `folder`; Java writes the classes that it has loaded when it ends."""
     from pyspark import SparkContext

@@ -37,9 +37,23 @@ step() { # what took the seconds since the last step
     started=$now
 }
 
+install() { # requirements file: the packages that it names, which are all that they need
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --no-compile \
+        --no-deps -r "$1"
+}
+
 echo "set-up: installing the packages of requirements.lock (1.2 GB with Spark; again only after a change)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --no-compile \
-    -r requirements.lock
+# Spark is as much work as all others: it is installed beside them. pip makes a wheel of it, and unpacks that: to
+# compress it would take half of the time.
+parts=$(mktemp -d)
+trap 'rm -rf "$parts"' EXIT
+awk -v parts="$parts" '/^[^ #]/ { spark = /^pyspark==/ } { print > (parts (spark ? "/spark" : "/others")) }' \
+    requirements.lock
+printf '[bdist_wheel]\ncompression = stored\n' >"$parts/wheels.cfg"
+DIST_EXTRA_CONFIG=$parts/wheels.cfg install "$parts/spark" &
+spark=$!
+install "$parts/others" || { kill "$spark"; exit 1; }
+wait "$spark"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 # pip would do this on one core. Files that are no Python of this version do not matter.
 .venv/bin/python -m compileall -q -j 0 .venv/lib cep spark_runtime scenarios >/dev/null 2>&1 || :

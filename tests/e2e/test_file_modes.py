@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_running import environment, event
+from tests.e2e.test_running import event
 from tests.e2e.test_running import folder as folder
+from tests.java_classes import own_spark
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +44,7 @@ def cep(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start the command as a shell with a usual umask does."""
     command = [sys.executable, "-m", "cep", *arguments]
     return subprocess.Popen(
-        command, cwd=folder, env=environment(), umask=0o022, stderr=subprocess.PIPE, text=True
+        command, cwd=folder, env=own_spark(), umask=0o022, stderr=subprocess.PIPE, text=True
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import socket
@@ -21,7 +20,7 @@ import pytest
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from tests.java_classes import OPTIONS, VARIABLES
+from tests.java_classes import OPTIONS, VARIABLES, own_spark
 
 pytestmark = pytest.mark.spark
 
@@ -45,15 +44,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "card_testing.cep").write_text(blocks(README, "cep")[0])
     (tmp_path / "events.jsonl").write_text(blocks(README, "json")[0])
     return tmp_path
-
-
-def environment() -> dict[str, str]:
-    """As after `activate`, without what other tests or the machine have set for PySpark."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    kept |= VARIABLES
-    kept["SPARK_LOCAL_IP"] = "127.0.0.1"  # whatever the machine thinks of its name
-    kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"
-    return kept
 
 
 def event(number: int, card: str | None, ts: str, amount: float) -> str:
@@ -88,7 +78,7 @@ def test_the_code_for_a_laptop_and_for_streams_runs_as_it_is(folder: Path) -> No
     done = subprocess.run(
         [sys.executable, "code.py"],
         cwd=folder,
-        env=environment(),
+        env=own_spark(),
         capture_output=True,
         text=True,
         check=False,
@@ -109,7 +99,7 @@ def running(command: str, folder: Path, until: str) -> Iterator[None]:
     with subprocess.Popen(
         arguments,
         cwd=folder,
-        env=environment() | ({"JDK_JAVA_OPTIONS": OPTIONS} if VARIABLES else {}),
+        env=own_spark() | ({"JDK_JAVA_OPTIONS": OPTIONS} if VARIABLES else {}),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -158,7 +148,7 @@ def test_a_standalone_cluster_gives_the_matches_of_a_local_run(folder: Path) -> 
         running(workers[1], folder, registered),
     ):
         done = subprocess.run(
-            ["sh", "-c", submit], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+            ["sh", "-c", submit], cwd=folder, env=own_spark(), capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr[-3000:]
     expected = match_file(compile_rulebook(load_rulebook([folder])).rule_set, folder / "events.jsonl")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.java_classes import VARIABLES
+from tests.java_classes import own_spark
 
 PAGE = (Path(__file__).parents[2] / "docs" / "start" / "tutorial.md").read_text()
 
@@ -40,9 +38,6 @@ def first_of_spark() -> int:
 
 def follow(folder: Path, first: int, last: int | None) -> None:
     """Write the files and run the commands of some steps."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
-    environment = {**kept, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", **VARIABLES}
     for name, text in steps()[first:last]:
         if not name.startswith("$ "):
             (folder / name).write_text(text)
@@ -50,7 +45,7 @@ def follow(folder: Path, first: int, last: int | None) -> None:
         done = subprocess.run(
             ["bash", "-c", name[2:]],
             cwd=folder,
-            env=environment,
+            env=own_spark(),
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

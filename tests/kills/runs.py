@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.java_classes import own_spark
 from tests.kills.points import Call, File
 
 _SECONDS = 900
@@ -63,7 +64,6 @@ def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
     AssertionError
         It has failed; with what it said.
     """
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     command = [sys.executable, "-m", "tests.kills.runs", str(file)]
     if isinstance(kill.at, Call):
         command += [kill.at.module, kill.at.name, kill.at.moment, str(kill.nth)]
@@ -75,7 +75,7 @@ def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
     with errors.open("wb") as output:
         process = subprocess.Popen(
             command,
-            env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"},
+            env=own_spark(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.java_classes import own_spark
 from tests.kills.points import BEFORE, Call
 from tests.kills.runs import Kill, killed
 from tests.kills.ticks import Tick, expected_rows, write_rules
@@ -77,11 +77,10 @@ def test_without_the_jars_doctor_and_run_name_them(broker: Broker, tmp_path: Pat
     file = write_pipeline(tmp_path, f'brokers: "{broker.address}", topic: {topic}', "mode: batch")
     text = file.read_text()
     file.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("spark:")))
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     for verb in ("doctor", "run"):
         done = subprocess.run(
             [sys.executable, "-m", "cep", verb, str(file)],
-            env=kept | {"SPARK_LOCAL_IP": "127.0.0.1", "COLUMNS": "500"},
+            env=own_spark(COLUMNS="500"),
             capture_output=True,
             text=True,
             timeout=300,
@@ -109,10 +108,9 @@ def test_before_it_reads_a_run_says_what_the_cluster_refuses(broker: Broker, tmp
     for name, source in sources.items():
         (tmp_path / name).mkdir()
         files.append(str(write_pipeline(tmp_path / name, source, "mode: batch")))
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     done = subprocess.run(  # one Java for all, with the jars
         [sys.executable, "-c", _RUN_EACH, *files],
-        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1", "CEP_TEST_PASSWORD": "the-wrong-password"},
+        env=own_spark(CEP_TEST_PASSWORD="the-wrong-password"),
         capture_output=True,
         text=True,
         timeout=300,
@@ -132,13 +130,12 @@ def test_a_topic_that_was_made_again_is_refused_though_it_is_longer(broker: Brok
     broker.send(topic, [Tick(number).text for number in range(5)])
     source = f'brokers: "{broker.address}", topic_pattern: {topic}.*'
     file = write_pipeline(tmp_path, source, "checkpoint: checkpoint")
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     with subprocess.Popen(  # one Java for all, with the jars
         [sys.executable, "-c", _RUN_WHEN_TOLD, str(file)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        env=own_spark(),
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from spark_runtime.connectors.message_logs.catch_up import Backlog
 from spark_runtime.connectors.message_logs.log import Place
 from spark_runtime.pipeline.progress import Summary
 from tests import odd_numbers
+from tests.java_classes import own_spark
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
 
 pytestmark = pytest.mark.spark
@@ -184,12 +184,7 @@ def test_a_run_that_is_killed_around_the_commit_of_its_sink_writes_each_match_on
     n_seen = []
     for number, moment in ((1, "before"), (1, "after")):
         command = [sys.executable, "-c", KILLED, str(file), str(number), moment]
-        kept = {
-            name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))
-        }
-        done = subprocess.run(
-            command, env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"}, capture_output=True, text=True, timeout=300
-        )
+        done = subprocess.run(command, env=own_spark(), capture_output=True, text=True, timeout=300)
         assert done.returncode == -signal.SIGKILL, done.stderr
         n_all = len(broker.messages(out, "read_uncommitted"))
         n_seen.append((len(in_topic(broker, out)), n_all))

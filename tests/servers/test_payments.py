@@ -22,6 +22,7 @@ from scenarios.payments.score import Alert, alert_of, do_agree, score
 from scenarios.payments.stories import PLOTS, Story, tell_stories
 from scenarios.servers.kafka import has_kafka
 from scenarios.servers.postgres import has_postgres
+from tests.java_classes import own_spark
 from tests.left_out import require
 from tests.servers.postgres_server import running_postgres
 
@@ -35,11 +36,10 @@ def servers() -> None:
 
 def started(out: Path, **environment: str) -> subprocess.Popen[str]:
     """Start the scenario. All its processes inherit a variable, by which they are found."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     command = [sys.executable, "-m", "scenarios.payments", "--orders", "100", "--out", str(out)]
     return subprocess.Popen(
         command,
-        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1", "COLUMNS": "100", MARK: str(out)} | environment,
+        env=own_spark(COLUMNS="100", **{MARK: str(out)}) | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -74,11 +74,11 @@ class Folder:
         unfinished.rename(file)
 
     def run(self, rules: str, *parts: Sequence[Mapping[str, Any]], more: str = "") -> None:
+        """Run once, with a micro-batch for each part."""
         file = self.write(rules, more)
-        for part in parts or ((),):
-            if part:
-                self.add(part)
-            quiet_run(file)
+        for part in parts:
+            self.add(part)
+        quiet_run(file)
 
     def backfill(self, *words: str) -> str:
         return cep("backfill", str(self.place / "pipeline.yaml"), *words)
@@ -104,16 +104,14 @@ def test_new_rules_with_the_past_report_what_they_had_reported_had_they_always_r
 ) -> None:
     parts = parts_of(seed)
     always, warm = Folder(tmp_path / "always"), Folder(tmp_path / "warm")
-    always.run(AFTER, *parts[:-1])
-    always.run(AFTER, parts[-1], more=FINISH)
+    always.run(AFTER, *parts[: 1 + seed])
+    always.run(AFTER, *parts[1 + seed :], more=FINISH)
     assert read(always.place / "out/late", "json")
     warm.run(BEFORE, *parts[: 1 + seed])
     warm.write(AFTER)
     said = warm.backfill("--matches", "alert")
     assert f"read {sum(map(len, parts[: 1 + seed])):,} events" in said
-    for part in parts[1 + seed : -1]:
-        warm.run(AFTER, part)
-    warm.run(AFTER, parts[-1], more=FINISH)
+    warm.run(AFTER, *parts[1 + seed :], more=FINISH)
     for names in (NEW, OLD):
         expected = ids(always.matches, *names)
         assert ids(warm.matches, *names) == expected
@@ -173,7 +171,8 @@ def test_a_run_that_ends_at_any_point_loses_no_match_of_the_past_and_doubles_non
 ) -> None:
     parts = parts_of(4)
     always = Folder(tmp_path / "always")
-    always.run(AFTER, *parts[:3])
+    always.run(AFTER, *parts[:2])
+    always.run(AFTER, parts[2])
     always.run(AFTER, parts[3], more=FINISH)
     folder = Folder(tmp_path / "warm", f"reload: on change\nstate: {state}")
     folder.run(BEFORE, *parts[:2])

@@ -84,6 +84,7 @@ def run(folder: Path, source: str, more: str) -> tuple[Summary, Counter[tuple[An
     return summary, Counter(tuple(row.values()) for row in table.to_pylist())
 
 
+@pytest.mark.deep(but="json")
 @pytest.mark.parametrize("kind", ["json", "parquet"])
 def test_a_stream_has_the_matches_of_the_batch_and_of_a_local_run(
     spark: SparkSession, tmp_path: Path, kind: str

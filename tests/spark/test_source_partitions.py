@@ -70,13 +70,13 @@ BACKLOGS = "[{stream: orders, format: json, path: o, max_files_per_trigger: 1}, 
 
 
 def test_backlogs_of_different_density_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    # A file of orders has an hour, a file of payments five minutes.
+    # A file of orders has an hour, a file of payments ten minutes.
     for number in range(2):
         write_events(
             tmp_path / f"o/{number}.json", 1_000 * number, [3600 * number + 30 * s for s in range(120)]
         )
-    for number in range(24):
-        seconds = [300 * number + 20 * s for s in range(15)]
+    for number in range(12):
+        seconds = [600 * number + 20 * s for s in range(30)]
         write_events(tmp_path / f"p/{number:02}.json", 50_000 + 1_000 * number, seconds)
     in_batch = run(tmp_path, PAID, BACKLOGS, "mode: batch")[1]
     summary, found = run(tmp_path, PAID, BACKLOGS, "checkpoint: ck\nat_end: finish")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from cep.spool.folder import readers, segments
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import Summary
+from tests.java_classes import own_spark
 from tests.servers.spools import batch, until
 from tests.unit.test_readme import ROOT
 
@@ -216,13 +216,10 @@ def test_a_pipeline_that_is_killed_around_its_commit_reads_each_message_once(
     with spool("--segment-bytes", "600", "--keep", "0.001 seconds") as address:
         for number in range(50):
             post(address, number)
-        kept = {
-            name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))
-        }
         for moment in ("before", "after"):
             done = subprocess.run(
                 [sys.executable, "-c", KILLED, str(file), "2", moment],
-                env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"},
+                env=own_spark(),
                 capture_output=True,
                 text=True,
                 timeout=300,
