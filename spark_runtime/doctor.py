@@ -10,21 +10,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from cep.errors import CepError
-from spark_runtime.pipeline.made import Pipeline
-from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.pipeline.source_entry import SourceEntry
-from spark_runtime.pipeline.trust import WHOLE, Trust
+from cep.errors import CepError, RuleError
+from spark_runtime.sessions.installed import check_pyspark
 from spark_runtime.sessions.java import find_java
-from spark_runtime.sessions.local_session import check_pyspark
-from spark_runtime.sinks.registry import SinkContext
-from spark_runtime.sources.protocol import DemandingSource, Source
-from spark_runtime.state.restored import FOLDER as RESTORED
-from spark_runtime.storage.checkpoint_files import is_remote
-from spark_runtime.tables.static import StaticFile
+
+if TYPE_CHECKING:  # the machine is examined without them
+    from spark_runtime.pipeline.made import Pipeline
+    from spark_runtime.pipeline.source_entry import SourceEntry
+    from spark_runtime.pipeline.trust import Trust
+    from spark_runtime.tables.static import StaticFile
 
 MOST_SECONDS = 10.0
 """How many seconds a source or a sink may take to answer."""
@@ -35,13 +31,14 @@ class Finding:
     """A thing that was checked, and the result.
 
     `what`: such as ``source transactions (kafka)``. `problem`: the error; None if there is none. `note`: a
-    remark on a thing without a problem.
+    remark on a thing without a problem. `advice`: what may be done, though there is no problem.
     """
 
     what: str
     problem: CepError | None
-    seconds: float
+    seconds: float = 0.0
     note: str = ""
+    advice: str = ""
 
 
 def examine_machine() -> Iterator[Finding]:
@@ -50,23 +47,56 @@ def examine_machine() -> Iterator[Finding]:
     yield _asked("Java", lambda: find_java().command)
 
 
-def examine_pipeline(path: str | Path, trust: Trust = WHOLE) -> Iterator[Finding]:
-    """Check a pipeline file, its checkpoint, its sources and its sinks; yield the findings.
+def examine_pipeline(path: str | Path, trust: Trust | None = None) -> Iterator[Finding]:
+    """Check a pipeline file, its extras, its checkpoint, its sources and its sinks; yield the findings.
 
-    `trust`: that of the run.
-
-    Raises RuleError: the file, its rules or its streams are wrong; the error lists every problem.
+    `trust`: that of the run. A pipeline whose file, rules or streams are wrong has no other findings.
     """
-    pipeline = load_pipeline(path, trust)
+    from spark_runtime.pipeline.pipeline_file import load_pipeline
+    from spark_runtime.pipeline.trust import WHOLE
+
+    try:
+        pipeline = load_pipeline(path, trust or WHOLE)
+    except RuleError as error:
+        for what, is_extra in (("pipeline file", False), ("extras", True)):
+            found = [one for one in error.diagnostics if (one.code == "E0683") is is_extra]
+            if found:
+                yield Finding(what, RuleError(found))
+        return
     n_rules = len(pipeline.rules.rules)
-    yield Finding("pipeline file", None, 0.0, f"{n_rules} rule{'' if n_rules == 1 else 's'}")
-    if pipeline.is_stream and not is_remote(pipeline.checkpoint):
-        note = "the run continues from here" if _has_begun(pipeline) else "the run starts from the beginning"
-        yield Finding("checkpoint", None, 0.0, note)
-    yield from _at_the_same_time([*_of_sources(pipeline), *_of_sinks(pipeline)])
+    yield Finding("pipeline file", None, note=f"{n_rules} rule{'' if n_rules == 1 else 's'}")
+    sinks = dict(_of_sinks(pipeline))
+    names = sorted(
+        {*(entry.name for entry in pipeline.sources), *(sink.rpartition("(")[2][:-1] for sink in sinks)}
+    )
+    yield Finding("extras", None, note=f"installed for {', '.join(names)}")
+    yield from _at_the_same_time([*_of_checkpoint(pipeline), *_of_sources(pipeline), *sinks.items()])
 
 
 _Question = tuple[str, Callable[[], object]]
+
+
+def _of_checkpoint(pipeline: Pipeline) -> Iterator[_Question]:
+    from spark_runtime.storage.checkpoint_files import is_remote
+
+    if pipeline.is_stream and not is_remote(pipeline.checkpoint):
+        yield "checkpoint", lambda: _check_checkpoint(pipeline)
+
+
+def _check_checkpoint(pipeline: Pipeline) -> str:
+    """Read the state in the checkpoint, of as many key groups as half of the time allows."""
+    if not _has_begun(pipeline):
+        return "the run starts from the beginning"
+    from spark_runtime.pipeline.stored_state import stored_state
+
+    until = time.monotonic() + MOST_SECONDS / 2
+    n_groups, note = 0, "read"
+    for _ in stored_state(pipeline.checkpoint).groups:
+        n_groups += 1
+        if time.monotonic() > until:
+            note = "read, the others not for want of time"
+            break
+    return f"the run continues from here; state of {n_groups:,} key groups {note}"
 
 
 def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
@@ -80,6 +110,8 @@ def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
 
 def _has_begun(pipeline: Pipeline) -> bool:
     """Return whether the checkpoint, on a disk of this machine, contains what a stream has reached."""
+    from spark_runtime.state.restored import FOLDER as RESTORED
+
     commits = Path(pipeline.checkpoint) / "query" / "commits"
     is_restored = (Path(pipeline.checkpoint) / RESTORED).is_dir()
     return is_restored or any(file.name.isdigit() for file in commits.glob("*"))
@@ -91,6 +123,9 @@ def _check_table(file: StaticFile) -> str:
 
 
 def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
+    from spark_runtime.sources.protocol import DemandingSource, Source
+    from spark_runtime.storage.checkpoint_files import is_remote
+
     has_log = pipeline.is_stream and not is_remote(pipeline.checkpoint)
     log = f"{pipeline.checkpoint}/files/none.log" if has_log else ""
     source = pipeline.opened_source(entry, log, has_begun=has_log and _has_begun(pipeline))
@@ -103,6 +138,10 @@ def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
 
 
 def _of_sinks(pipeline: Pipeline) -> Iterator[_Question]:
+    from rich.console import Console
+
+    from spark_runtime.sinks.registry import SinkContext
+
     owner = None if pipeline.is_stream else pipeline.owner
     context = SinkContext(pipeline.rules, Console(quiet=True), owner)
     for spec, sink in pipeline.opened_sinks(context):

@@ -19,7 +19,8 @@ def files_of(checkpoint: str) -> CheckpointFiles:
 
     if not is_remote(checkpoint):
         return LocalFiles(checkpoint)
-    from spark_runtime.sessions.local_session import check_pyspark, session
+    from spark_runtime.sessions.installed import check_pyspark
+    from spark_runtime.sessions.local_session import session
 
     check_pyspark()
     return HadoopFiles(session(is_short=True), checkpoint)

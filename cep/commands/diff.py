@@ -76,7 +76,7 @@ class _Stored:
     "--format",
     "output_format",
     type=click.Choice(list(AS_JSON)),
-    default="text",
+    default="table",
     help="json: one JSON object.",
 )
 def diff(  # noqa: PLR0913 - an option of the command is an argument

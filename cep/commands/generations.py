@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "--format",
     "output_format",
     type=click.Choice(list(AS_JSON)),
-    default="text",
+    default="table",
     help="json: a JSON object in each line, with the texts of the rules.",
 )
 def history(checkpoint: str, shows_diff: bool, version: str | None, output_format: str) -> None:

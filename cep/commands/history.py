@@ -62,7 +62,7 @@ _OPTIONS = (
         "--format",
         "output_format",
         type=click.Choice(list(AS_JSON)),
-        default="text",
+        default="table",
         help="json: one JSON object.",
     ),
     quiet_option,

@@ -92,7 +92,7 @@ def show_as(output_format: str, files: Iterable[str], problems: Sequence[Diagnos
         click.echo(json.dumps(to_json(problems), ensure_ascii=False, indent=2))
 
 
-AS_JSON = {"text": False, "json": True}
+AS_JSON = {"table": False, "json": True}
 """Values of `--format`, and whether each is JSON."""
 
 PIPELINE_FILES = frozenset((".yaml", ".yml"))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--format",
     "output_format",
     type=click.Choice(list(AS_JSON)),
-    default="text",
+    default="table",
     help="json: one JSON object for each stream.",
 )
 @quiet_option

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from cep.commands.options import quiet_option
+from cep.commands.options import AS_JSON, quiet_option
 
 
 def _library_names(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -24,11 +24,24 @@ def rules() -> None:
 
 
 @rules.command(name="list")
-def list_rules() -> None:
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(list(AS_JSON)),
+    default="table",
+    help="json: an object in each line.",
+)
+def list_rules(output_format: str) -> None:
     """Show each rule of the library: its name, the streams that it reads, and what it detects."""
+    import json
+
     from cep.rule_library import library_rules
 
     for rule in library_rules():
+        if AS_JSON[output_format]:
+            row = {"name": rule.name, "path": rule.path, "streams": rule.streams, "title": rule.title}
+            click.echo(json.dumps(row, ensure_ascii=False))
+            continue
         click.echo(f"{rule.path} (reads {', '.join(rule.streams)})\n    {rule.title}")
 
 

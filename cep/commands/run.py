@@ -46,7 +46,7 @@ def compile_for(pipeline: Path, quiet: bool = False, trust: Trust | None = None)
     "--format",
     "output_format",
     type=click.Choice(list(AS_JSON)),
-    default="text",
+    default="table",
     help="How the summary is written: as text to standard error, or as JSON to standard output.",
 )
 @click.option(
@@ -73,7 +73,7 @@ def run(  # noqa: PLR0913 - an option of the command is an argument
     from spark_runtime.pipeline.address import address_of
     from spark_runtime.pipeline.pipeline_file import load_pipeline
     from spark_runtime.pipeline.trust import Trust
-    from spark_runtime.sessions.local_session import check_pyspark
+    from spark_runtime.sessions.installed import check_pyspark
 
     address = None if ui is None else address_of(ui)
     if ui is not None and address is None:

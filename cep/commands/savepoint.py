@@ -48,7 +48,7 @@ def restore(directory: str, checkpoint: str, key_groups: int | None, pipeline: s
     Rules may have changed. Rules that mean the same continue. Others begin after the latest event that was
     read, and their open runs end. `cep diff` says which.
     """
-    from spark_runtime.sessions.local_session import check_pyspark
+    from spark_runtime.sessions.installed import check_pyspark
 
     check_pyspark()
     from cep.program.changes import Verdict

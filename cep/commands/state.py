@@ -27,7 +27,7 @@ format_option = click.option(
     "--format",
     "output_format",
     type=click.Choice(list(AS_JSON)),
-    default="text",
+    default="table",
     help="json: a JSON object in each line.",
 )
 _checkpoint = click.argument("checkpoint")

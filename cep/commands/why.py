@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "--format",
     "output_format",
     type=click.Choice(list(AS_JSON)),
-    default="text",
+    default="table",
     help="json: one JSON object, with the code of each reason.",
 )
 def why(  # noqa: PLR0913 - an option of the command is an argument

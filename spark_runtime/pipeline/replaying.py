@@ -177,7 +177,8 @@ class Replaying:
         context = SinkContext(self.pipeline.rules, console, is_replay=True)
         sink: AnySink = spec.open(output, context)
         if any(place.has_inside and place.name[1] != os.sep for place in places):  # not on a disk
-            from spark_runtime.sessions.local_session import check_pyspark, session
+            from spark_runtime.sessions.installed import check_pyspark
+            from spark_runtime.sessions.local_session import session
 
             check_pyspark()
             session(dict(self.pipeline.spark), is_short=True)

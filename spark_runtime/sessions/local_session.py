@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cep.errors import SetupError
-from spark_runtime.compat.driver import pyspark_version
+from spark_runtime.sessions.installed import check_pyspark
 from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.run_folder import RunFolder, is_quiet, open_run_folder, places
 from spark_runtime.sessions.worker_python import choose_workers_python
@@ -306,26 +306,6 @@ def _in_environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-OLDEST = (3, 5)
-"""The oldest PySpark that works; `make versions` tries it."""
-
-
 def java_log() -> Path | None:
     """Return the log file of our Java; None if another program has started it."""
     return _folders[-1].log if _folders else None
-
-
-def check_pyspark() -> None:
-    """Raise SetupError unless PySpark is installed and new enough."""
-    try:
-        import pyspark
-    except ImportError as error:
-        raise SetupError(
-            "E0801", "PySpark is not installed", "install the extra: pip install 'spark-cep[spark]'"
-        ) from error
-    if pyspark_version() < OLDEST:
-        raise SetupError(
-            "E0801",
-            f"PySpark {pyspark.__version__} is too old: {'.'.join(map(str, OLDEST))} or later is needed",
-            "pip install 'spark-cep[spark]'",
-        )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import threading
 from pathlib import Path
+from xml.etree import ElementTree
 
+import pyspark
 import pytest
 from click.testing import CliRunner
 
@@ -27,7 +32,8 @@ checkpoint: checkpoint
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path) -> Path:
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHELL", "/bin/sh")  # for which there is no completion
     (tmp_path / "r.cep").write_text(RULE)
     (tmp_path / "streams.yaml").write_text(STREAMS)
     (tmp_path / "events").mkdir()
@@ -45,10 +51,15 @@ def test_a_sound_pipeline_has_no_problem_and_only_its_folder_is_made(pipeline: P
     before = sorted(pipeline.parent.rglob("*"))
     code, lines = doctor(pipeline)
     assert code == 0
-    assert lines[0] == "ok      PySpark"
+    assert lines[0] == f"ok      PySpark  {pyspark.__version__}"
     assert lines[1].startswith("ok      Java")
     assert lines[2:] == [
+        f"ok      streams file  {os.path.relpath(pipeline.with_name('streams.yaml'))}",
+        "ok      rules  1 in 1 file",
+        "note    tests  beside 0 of 1 rule files",
+        f"        help: write {pipeline.with_name('r.test.yaml')}; `cep lint` names all that lack tests",
         "ok      pipeline file  1 rule",
+        "ok      extras  installed for console, files, json",
         "ok      checkpoint  the run starts from the beginning",
         "ok      source s (json)",
         "ok      sink of match (files)",
@@ -63,8 +74,9 @@ def test_files_that_a_stream_has_read_may_be_gone(pipeline: Path) -> None:
     (commits / "0").write_text("v1\n{}")
     (pipeline.parent / "events" / "1.json").unlink()
     code, lines = doctor(pipeline)
-    assert code == 0
-    assert lines[3:5] == ["ok      checkpoint  the run continues from here", "ok      source s (json)"]
+    assert "ok      source s (json)" in lines
+    assert code == 1  # by the checkpoint: it has no state
+    assert "error[E0705]" in lines[lines.index("PROBLEM checkpoint") + 1]
 
 
 def test_each_problem_is_told_with_its_help(pipeline: Path) -> None:
@@ -99,14 +111,15 @@ def test_what_does_not_answer_hides_nothing(pipeline: Path, monkeypatch: pytest.
     assert found["sink of match (console)"] is None
 
 
-def test_what_the_machine_lacks_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_machine_lacks_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def no_java() -> None:
         raise SetupError("E0802", "Spark needs Java: no `java` on PATH", "install Java 17")
 
     monkeypatch.setattr(spark_runtime.doctor, "find_java", no_java)
+    monkeypatch.chdir(tmp_path)
     code, lines = doctor()
     assert code == 1
-    assert lines[1:] == [
+    assert lines[1:4] == [
         "PROBLEM Java",
         "        error[E0802]: Spark needs Java: no `java` on PATH",
         "        help: install Java 17",
@@ -160,3 +173,86 @@ def test_tables_are_asked_as_sources_are(pipeline: Path) -> None:
     assert code != 0
     assert "ok      table caps (json)" in lines
     assert "error[E0712]" in lines[lines.index("PROBLEM table names (csv, static)") + 1]
+
+
+def test_a_folder_without_a_project_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, lines = doctor()
+    assert code == 0
+    assert lines[-2:] == [
+        "note    streams file  none here or above",
+        "        help: `cep init alerts` writes a project, `cep new RULE` a rule",
+    ]
+    (tmp_path / "streams.yaml").write_text(STREAMS)
+    assert doctor()[1][-2:] == [
+        "note    rules  none here",
+        "        help: `cep new RULE` writes one, with tests",
+    ]
+
+
+def test_the_rules_of_the_project_are_checked_and_their_tests_counted(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pipeline.parent)
+    (pipeline.parent / "r.test.yaml").write_text("cases: {}")
+    (pipeline.parent / "u.cep").write_text(RULE.replace("RULE r", "RULE u").replace("x > 1", "y > 1"))
+    code, lines = doctor()
+    assert code == 1
+    at = lines.index("PROBLEM rules")
+    assert lines[at - 1] == "ok      streams file  streams.yaml"
+    assert lines[at + 1] == "        error[E0203]: stream `s` has no column `y`"
+    assert lines[-2:] == [
+        "note    tests  beside 1 of 2 rule files",
+        "        help: write u.test.yaml; `cep lint` names all that lack tests",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shell", "file", "line"),
+    [
+        ("bash", ".bashrc", 'eval "$(cep completion bash)"'),
+        ("zsh", ".zshrc", 'eval "$(cep completion zsh)"'),
+        ("fish", ".config/fish/completions/cep.fish", "cep completion fish | source"),
+    ],
+)
+def test_a_shell_without_completion_is_told_how(
+    shell: str, file: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, lines = doctor()
+    at = lines.index(f"note    completion  not set up for {shell}")
+    assert lines[at + 1] == f"        help: `cep completion {shell} --help` says which line to add"
+    assert code == 0
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(f"# mine\n{line}\n")
+    assert f"ok      completion  {shell}" in doctor()[1]
+
+
+def test_an_extra_that_is_missing_is_a_finding_of_its_own(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    source = "{stream: s, format: kafka, brokers: 'localhost:1', topic: t}"
+    pipeline.write_text(PIPELINE.replace("{stream: s, format: json, path: events}", source))
+    code, lines = doctor(pipeline)
+    assert code == 1
+    at = lines.index("PROBLEM extras")
+    assert "error[E0683]" in lines[at + 1]
+    assert any("pip install 'spark-cep[kafka]'" in line for line in lines[at:])
+
+
+def test_findings_are_json_and_junit_too(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(pipeline.parent)
+    (pipeline.parent / "alerts").write_text("a file, where the folder is to be")
+    result = CliRunner().invoke(cep.commands.cli.main, ["doctor", str(pipeline.name), "--format", "json"])
+    rows = {row["what"]: row for row in json.loads(result.output)}
+    assert result.exit_code == 1
+    assert rows["PySpark"]["note"] == pyspark.__version__
+    assert [row["what"] for row in rows.values() if not row["ok"]] == ["sink of match (files)"]
+    assert rows["sink of match (files)"]["problems"][0]["code"] == "E0618"
+    assert (rows["tests"]["group"], rows["sink of match (console)"]["group"]) == ("project", "pipeline.yaml")
+    result = CliRunner().invoke(cep.commands.cli.main, ["doctor", str(pipeline.name), "--format", "junit"])
+    suites = {suite.get("name"): suite.get("failures") for suite in ElementTree.fromstring(result.output)}
+    assert suites == {"machine": "0", "project": "0", "pipeline.yaml": "1"}

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from cep.errors import SetupError
-from spark_runtime.sessions.local_session import OLDEST, check_pyspark, session
+from spark_runtime.sessions.installed import OLDEST, check_pyspark
+from spark_runtime.sessions.local_session import session
 from tests.e2e.versions import VERSIONS
 
 ROOT = Path(__file__).parents[4]
 
 
+def install(version: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a PySpark of another version be the one that Python finds."""
+    (folder / "pyspark").mkdir()
+    (folder / "pyspark/__init__.py").write_text("raise AssertionError('it need not be imported')")
+    (folder / "pyspark/version.py").write_text(f"__version__: str = '{version}'\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    import pyspark
+
+    assert check_pyspark() == pyspark.__version__
+
+
 @pytest.mark.parametrize("version", ["3.5.0", "4.0.5", "4.1.0", "4.2.1", "4.3.0", "5.0.0.dev1"])
-def test_a_new_version_is_taken(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setattr("pyspark.__version__", version)
-    check_pyspark()
+def test_a_new_version_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+    install(version, tmp_path, monkeypatch)
+    assert check_pyspark() == version
 
 
 @pytest.mark.parametrize("version", ["3.4.4", "2.4.8"])
-def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setattr("pyspark.__version__", version)
+def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+    install(version, tmp_path, monkeypatch)
     with pytest.raises(SetupError) as raised:
         check_pyspark()
     assert str(raised.value) == (
