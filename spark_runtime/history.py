@@ -83,11 +83,15 @@ class SparkHistory:
         return frame if scope.to_us is None else frame.filter(time < F.lit(scope.to_us + margin_us))
 
     def _extent(self, rules: RuleSet, scope: Scope) -> tuple[int, int, int]:
-        """Return the number of events in the range, and the times of the first and the last."""
+        """Return the number of events in the range, and the times of the first and the last.
+
+        Of views alone, which read no events, those of the versions of their tables.
+        """
         rows = []
-        for stream in rules.streams.values():
+        for stream in (rules.streams or rules.inputs).values():
             time = _typed_column(self.frames[stream.name], stream, stream.event_time)
-            frame = self._scoped(stream, scope).select(time.alias("us"))
+            whole = self.frames[stream.name] if stream.table is not None else self._scoped(stream, scope)
+            frame = whole.select(time.alias("us"))
             if scope.from_us is not None:
                 frame = frame.filter(F.col("us") >= F.lit(scope.from_us))
             if scope.to_us is not None:

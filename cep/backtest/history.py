@@ -102,8 +102,8 @@ class Backtest:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The rules that give alerts, in the order in which they are written: all but views."""
-        return tuple(rule.name for rule in self.rules.rules if not rule.is_view)
+        """The rules, in the order in which they are written."""
+        return tuple(rule.name for rule in self.rules.rules)
 
     @property
     def alerts(self) -> pa.Table:
@@ -122,9 +122,13 @@ def backtest(rules: RuleSet, chunks: Chunks, scope: Scope) -> Backtest:
     before and after the range of dates, so the alerts are those of a run over everything that end in the
     range.
     """
-    extent = Extent()
-    wanted = {name: _scoped(rules.inputs[name], of, scope, extent) for name, of in chunks.items()}
+    of_events, of_versions = Extent(), Extent()
+    wanted = {
+        name: _scoped(rules.inputs[name], of, scope, of_events if name in rules.streams else of_versions)
+        for name, of in chunks.items()
+    }
     result = match_chunks(rules.without_shadow(), wanted)
+    extent = of_events if rules.streams else of_versions  # views alone read no events
     from_us = scope.from_us if scope.from_us is not None else extent.first_us
     to_us = scope.to_us if scope.to_us is not None else extent.last_us
     return Backtest(
@@ -144,9 +148,6 @@ def in_scope(rules: RuleSet, matches: pa.Table, scope: Scope) -> pa.Table:
         matches = matches.filter(pa.array(scope.within(times_us(matches, "match_end"))))
     if scope.sample is not None:
         matches = matches.filter(pa.array(scope.sample.has_matches(matches)))
-    if any(rule.is_view for rule in rules.rules):
-        views = pa.array([rule.name for rule in rules.rules if rule.is_view])
-        matches = matches.filter(pc.invert(pc.is_in(matches.column("rule"), views)))
     return matches
 
 
@@ -155,6 +156,8 @@ def _scoped(stream: Stream, chunks: Iterable[Chunk], scope: Scope, extent: Exten
     for chunk in chunks:
         events = chunk.events
         if stream.table is not None:
+            times = np.asarray(events.column(stream.event_time), np.int64)
+            extent.add(times[scope.within(times)])
             yield chunk
             continue
         if scope.sample is not None:
@@ -171,7 +174,8 @@ def alerts_of(rules: RuleSet, matches: pa.Table) -> pa.Table:
     """Return one row for each match: rule, key, match_id, start_us, end_us.
 
     `key` is a text, the values of the key with commas between them. Of a match with a row for each event
-    there is one row. A timeout is an alert, too. Rows that were withdrawn are left out.
+    there is one row. A timeout is an alert, too, and so is each row of a view that is new or has changed.
+    Rows that were withdrawn are left out.
     """
     if KIND in matches.column_names:
         matches = matches.filter(pc.fill_null(pc.not_equal(matches.column(KIND), RETRACT), True))
@@ -186,8 +190,9 @@ def alerts_of(rules: RuleSet, matches: pa.Table) -> pa.Table:
     )
     if not any(rule.all_rows for rule in rules.rules):
         return found
-    _, first = np.unique(found.column("match_id").to_numpy(), return_index=True)
-    return found.take(pa.array(np.sort(first)))
+    alerts = found.select(["match_id", "end_us"]).append_column("row", pa.array(np.arange(len(found))))
+    first = alerts.group_by(["match_id", "end_us"]).aggregate([("row", "min")]).column("row_min")
+    return found.take(pa.array(np.sort(first.to_numpy())))
 
 
 def _keys(rules: RuleSet, matches: pa.Table) -> pa.Array:

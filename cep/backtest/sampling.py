@@ -63,12 +63,12 @@ def _number(text: str) -> int:
 def sample_of(rules: RuleSet, share: float) -> Sample:
     """Return a sample of the keys of `rules`: by the columns that all of them have in their keys.
 
-    So all events of a key are in the sample or none, for each rule. Raises InputError (E0691): the keys have
-    no column in common.
+    So all events of a key are in the sample or none, for each rule. A view, which reads no events, is sampled
+    by its own key. Raises InputError (E0691): the keys have no column in common.
     """
     programs = [program for program in rules.programs if not program.has_views]
-    common = list(_common(rules, programs))
-    if not common:
+    common = list(_common(rules, programs)) if programs else []
+    if programs and not common:
         keys = dict.fromkeys(", ".join(program.key) for program in programs)
         raise InputError(
             "E0691",
@@ -80,6 +80,8 @@ def sample_of(rules: RuleSet, share: float) -> Sample:
         for number, program in enumerate(programs)
         for rule in program.rules
     }
+    views = [program for program in rules.programs if program.has_views]
+    of_rules |= {view.name: tuple(program.key) for program in views for view in program.rules}
     streams = {stream for of in common for stream, column in of if not stream.startswith("#")}
     of_streams = {
         stream: tuple(column for of in common for name, column in sorted(of) if name == stream)

@@ -94,7 +94,7 @@ def score_card(
     """
     alerts = found.alerts
     cards = []
-    for rule in found.names:
+    for rule in (of.name for of in found.rules.rules if not of.is_view):  # nobody judges the rows of a view
         of_rule = alerts.filter(pc.equal(alerts["rule"], rule))
         judged = [verdicts[one] for one in of_rule["match_id"].to_pylist() if one in verdicts]
         noise, a_day, n_confirmed = noise_of(of_rule), found.a_day(len(of_rule)), sum(judged)

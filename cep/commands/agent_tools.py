@@ -15,7 +15,7 @@ import click
 import yaml
 
 from cep.commands.test import run_test_files
-from cep.commands.why import compiled_rule, replayed
+from cep.commands.why import compiled_rule, replayed, with_steps
 from cep.diagnostics.diagnostic import in_order, render, to_json
 from cep.errors import CepError, RuleError, Source
 from cep.language.front_ends import SUFFIXES
@@ -173,7 +173,7 @@ def why(  # noqa: PLR0913 - an argument of the tool is an argument
 ) -> dict[str, Any]:
     """Return why a rule matched for a key, or what it missed; with `summary` the counts over all keys."""
     from cep.local.replay import time_of
-    from cep.why.answer import why as answer
+    from cep.why.rows import told
     from cep.why.shown import as_data
     from cep.why.summary import funnel
 
@@ -183,11 +183,12 @@ def why(  # noqa: PLR0913 - an argument of the tool is an argument
     found = replayed(compiled, inputs, None)
     source = compiled.rules[-1].tree.source
     if summary:
-        counted: dict[str, Any] = as_data(funnel(found), source)
+        counted: dict[str, Any] = as_data(funnel(with_steps(found)), source)
         return counted
     at_us = None if at is None else time_of(at)
-    told: dict[str, Any] = as_data(answer(found, found.key_of(key), at_us, min(limit, MAX_ATTEMPTS)), source)
-    return told
+    answer = told(found, found.key_of(key), at_us, min(limit, MAX_ATTEMPTS))
+    data: dict[str, Any] = as_data(answer, source)
+    return data
 
 
 def _check_inputs(access: Access, inputs: Sequence[str]) -> None:

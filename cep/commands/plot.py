@@ -98,16 +98,16 @@ def _of_events(
 ) -> tuple[str, str]:
     """Return the time line of one rule and key, from the answer of `cep why`."""
     from cep.commands.why import compiled_rule, replayed
-    from cep.why.answer import why
     from cep.why.picture import picture, title_of
+    from cep.why.rows import told
 
     require_order(rules, inputs)
     if len(only) > 1:
         raise click.UsageError("a time line is of one rule: write one --only")
     compiled = compiled_rule(rules, streams, only[0] if only else None, parameters)
     found = replayed(compiled, inputs, input_format)
-    told = why(found, found.key_of(key), limit=_MOST_ATTEMPTS)
-    return title_of(told), picture(told)
+    answer = told(found, found.key_of(key), limit=_MOST_ATTEMPTS)
+    return title_of(answer), picture(answer)
 
 
 def _of_matches(paths: Sequence[Path], only: Sequence[str], key: Sequence[str]) -> tuple[str, str]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cep.rule_set import KIND, RETRACT, REVISION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from cep.commands.history import Given, Runner
     from cep.expression import Expression
     from cep.local.replay import Replay
+    from cep.why.reasons import Why, WhyRows
+    from cep.why.rows import RowReplay
 
 _MOST_ALERTS = 10
 """Alerts of a rule that open their time line."""
@@ -91,8 +96,7 @@ def _rules(given: Given, runner: Runner, found: Backtest) -> Iterator[Section]:
     import pyarrow.compute as pc
 
     from cep.backtest.page import Section, Words
-    from cep.errors import InputError
-    from cep.local.replay import typed_tables
+    from cep.local.replay import Replay, typed_tables
     from cep.why.shown import funnel_text
     from cep.why.summary import funnel
 
@@ -100,46 +104,47 @@ def _rules(given: Given, runner: Runner, found: Backtest) -> Iterator[Section]:
     for rule in found.names:
         alerts = found.matches.filter(pc.equal(found.matches["rule"], rule))
         parts: list[Part] = []
-        try:
-            replay = _replay(given, rule, tables)
-        except InputError:  # a window rule: it has no steps
-            replay = None
-        if replay is not None:
+        replay = _replay(given, rule, tables)
+        if isinstance(replay, Replay):  # windows and views have no steps
             parts.append(Words(funnel_text(funnel(replay))))
         kinds = dict(next(one.measures for one in found.rules.rules if one.name == rule))
         parts += _alerts(alerts, kinds, replay)
-        shown = min(len(parts) - (replay is not None), _MOST_ALERTS)
+        shown = min(len(parts) - isinstance(replay, Replay), _MOST_ALERTS)
         about = "" if not shown else f"The latest alerts, {shown} at most, open their time line."
         yield Section(rule, about, parts)
 
 
-def _replay(given: Given, rule: str, tables: Mapping[str, pa.Table]) -> Replay:
+def _replay(given: Given, rule: str, tables: Mapping[str, pa.Table]) -> Replay | RowReplay:
     from cep.compiler.automaton.build import Built
-    from cep.local.replay import replay
     from cep.rulebook import compile_rulebook
+    from cep.why.rows import prepared
 
     compiled = compile_rulebook(given.book(), [rule], given.parameters)
     built = [Built(one.typed, one.automaton) for one in compiled.rules]
     of_rule = {name: tables[name] for name in compiled.rule_set.inputs}
     tree = next(one.tree for one in compiled.rules if one.name == rule)
-    return replay(built, compiled.rule_set, rule, of_rule, tree)
+    return prepared(built, compiled.rule_set, rule, of_rule, tree)
 
 
-def _alerts(matches: pa.Table, measures: Mapping[str, Expression], replay: Replay | None) -> list[Opening]:
-    """Return the latest alerts of a rule, each with what it opens."""
-    rows: dict[str, dict[str, Any]] = {}
+def _alerts(
+    matches: pa.Table, measures: Mapping[str, Expression], replay: Replay | RowReplay
+) -> list[Opening]:
+    """Return the latest alerts of a rule, each with what it opens. The rows of a view share ids."""
+    rows: dict[tuple[str, datetime], dict[str, Any]] = {}
     for row in matches.to_pylist():
-        rows.setdefault(row["match_id"], row)
+        if row.get(KIND) != RETRACT:
+            rows.setdefault((row["match_id"], row["match_end"]), row)
     return [_alert(row, measures, replay) for row in list(rows.values())[-_MOST_ALERTS:]]
 
 
-def _alert(row: Mapping[str, Any], kinds: Mapping[str, Expression], replay: Replay | None) -> Opening:
+def _alert(row: Mapping[str, Any], kinds: Mapping[str, Expression], replay: Replay | RowReplay) -> Opening:
     from cep.backtest.page import Opening, Picture, Words
     from cep.explain.timeline import timeline
     from cep.expression import Type
     from cep.output.terminal import cell, intervals
     from cep.why.answer import why
-    from cep.why.picture import spans_of
+    from cep.why.picture import spans_of, spans_of_rows
+    from cep.why.rows import RowReplay, why_rows
     from cep.why.shown import as_text
 
     names = list(row)
@@ -147,18 +152,27 @@ def _alert(row: Mapping[str, Any], kinds: Mapping[str, Expression], replay: Repl
     measures = [
         f"{name} {cell(intervals(row[name]) if kind.type is Type.INTERVAL else row[name])}"
         for name, kind in kinds.items()
-        if row[name] is not None
+        if row[name] is not None and name not in (REVISION, KIND)
     ]
     title = "  ".join([f"{row['match_end']:%Y-%m-%d %H:%M:%S}", ", ".join(key), ", ".join(measures)])
-    if replay is None:
-        return Opening(title, [Words("\n".join([row["match_id"], *measures]))])
-    columns = replay.watched.program.key
-    told = why(replay, tuple(_key_value(row[name]) for name in columns), limit=0)
-    own = replace(
-        told, matches=tuple(one for one in told.matches if one.match_id == row["match_id"]), attempts=()
-    )
-    text = as_text(own, None if replay.tree is None else replay.tree.source, replay.watched.program.streams)
-    drawn = timeline(list(spans_of(own)), f"{row['rule']}, {', '.join(key)}")
+    tree = replay.tree
+    key_columns = replay.rule.key if isinstance(replay, RowReplay) else replay.watched.program.key
+    values = tuple(_key_value(row[name]) for name in key_columns)
+    own: Why | WhyRows
+    if isinstance(replay, RowReplay):
+        at_us = _key_value(row["match_start"])
+        answer = why_rows(replay, values, at_us, limit=0)
+        chosen = tuple(one for one in answer.reported if one.start_us == at_us)
+        own = replace(answer, reported=chosen)
+        spans = list(spans_of_rows(own))
+    else:
+        found = why(replay, values, limit=0)
+        matches = tuple(one for one in found.matches if one.match_id == row["match_id"])
+        own = replace(found, matches=matches, attempts=())
+        spans = list(spans_of(own))
+    streams = replay.streams if isinstance(replay, RowReplay) else replay.watched.program.streams
+    text = as_text(own, None if tree is None else tree.source, streams)
+    drawn = timeline(spans, f"{row['rule']}, {', '.join(key)}")
     return Opening(title, [Picture(drawn), Words(text)])
 
 

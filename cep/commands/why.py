@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cep.compiler.compile import Compiled
     from cep.formats.chunks import Chunk
     from cep.local.replay import Replay
+    from cep.why.rows import RowReplay
 
 
 @click.command()
@@ -84,7 +85,7 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
         missing = "option '-i' / '--input'" if rules else "argument 'RULES...'"
         raise click.UsageError(f"Missing {missing}.")
     from cep.output.rows import json_line
-    from cep.why.answer import why as answer
+    from cep.why.rows import told
     from cep.why.shown import as_data, as_text, funnel_text
 
     require_order(rules, inputs)
@@ -102,14 +103,28 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
     if summary:
         from cep.why.summary import funnel
 
-        counts = funnel(found)
+        counts = funnel(with_steps(found))
         click.echo(json_line(as_data(counts, source)) if AS_JSON[output_format] else funnel_text(counts))
         return
-    told = answer(found, found.key_of(key), at_us, limit)
+    answer = told(found, found.key_of(key), at_us, limit)
     if AS_JSON[output_format]:
-        click.echo(json_line(as_data(told, source)))
+        click.echo(json_line(as_data(answer, source)))
     else:
-        click.echo(as_text(told, source, found.watched.program.streams))
+        click.echo(as_text(answer, source, list(compiled.rule_set.streams.values())))
+
+
+def with_steps(found: Replay | RowReplay) -> Replay:
+    """Return a rule with steps. Raises InputError (E0899): it has none."""
+    from cep.local.replay import Replay
+
+    if isinstance(found, Replay):
+        return found
+    kind = "view" if found.events is None else "window rule"
+    raise InputError(
+        "E0899",
+        f"`{found.rule.name}` is a {kind}: it has no steps",
+        "`--summary` counts the steps of a PATTERN; write --key KEY in its place",
+    )
 
 
 def _time_of(text: str) -> int:
@@ -188,14 +203,15 @@ def replayed(
     inputs: Sequence[str],
     file_format: str | None,
     places: Mapping[str, tuple[str, str]] | None = None,
-) -> Replay:
+) -> Replay | RowReplay:
     """Return the events of the inputs, ready to be matched again key by key.
 
     `places`: the path and the format of the files of each stream, instead of `inputs`.
     """
     from cep.compiler.automaton.build import Built
     from cep.local.match_file import read_inputs
-    from cep.local.replay import replay, typed_tables
+    from cep.local.replay import typed_tables
+    from cep.why.rows import prepared
 
     rule_set = compiled.rule_set
     dead: list[pa.Table] = []
@@ -216,7 +232,7 @@ def replayed(
     compile_engine(progress_line(quiet=False, progress=None), False, rule_set.programs)
     rule = compiled.rules[-1]
     built = [Built(one.typed, one.automaton) for one in compiled.rules]
-    return replay(built, rule_set, rule.name, tables, rule.tree)
+    return prepared(built, rule_set, rule.name, tables, rule.tree)
 
 
 def _tell_malformed(dead: Sequence[pa.Table]) -> None:

@@ -362,7 +362,7 @@ PIPELINES: dict[str, str] = {
     "E0896": "corrections of the rows of a view",
     "E0897": "a chosen rule does not exist",
     "E0898": "no event has the key that was asked for",
-    "E0899": "a rule without steps, which `cep why` cannot explain",
+    "E0899": "a rule without steps, which `cep why --summary` cannot count",
 }
 """E083, E084. Pipeline files, and what they name."""
 

@@ -56,6 +56,8 @@ class Span:
         False: it is drawn in grey.
     until_us
         The end of its window, which is drawn as a band; None: none is known.
+    is_period
+        Whether its ends are those of a time, not of events.
     """
 
     lane: str
@@ -65,6 +67,7 @@ class Span:
     marks: tuple[Mark, ...] = ()
     is_match: bool = True
     until_us: int | None = None
+    is_period: bool = False
 
 
 def timeline(spans: Sequence[Span], title: str) -> str:
@@ -130,7 +133,8 @@ def _drawn(span: Span, scale: _Scale, top: float) -> Iterator[str]:
     line = svg.path(f"M{start:.1f} {y:.1f}H{max(end, start + 1):.1f}", bar)
     yield f"<g><title>{escape(about)}</title>{line}</g>"
     free = 0.0
-    ends = () if span.marks else (Mark(span.start_us, ""), Mark(span.end_us, ""))  # its events are not known
+    is_known = span.marks or span.is_period
+    ends = () if is_known else (Mark(span.start_us, ""), Mark(span.end_us, ""))  # its events are not known
     for mark in span.marks or ends:
         x = scale.x(mark.time_us)
         words = escape(f"{mark.name} {_text(mark.time_us)} {mark.about}".rstrip())
@@ -140,7 +144,9 @@ def _drawn(span: Span, scale: _Scale, top: float) -> Iterator[str]:
             yield svg.label(min(x, _WIDTH - _RIGHT - _LETTER * len(mark.name)), top, mark.name, "soft")
             free = x + _LETTER * (len(mark.name) + 1)
     at, anchor = (start, "start") if start < _WIDTH / 2 else (max(end, start), "end")
-    yield svg.label(at, top + 36, span.words, "soft", anchor)
+    most = int((_WIDTH - _RIGHT - at if anchor == "start" else at - _LEFT) / _LETTER)
+    words = span.words if len(span.words) <= most else span.words[: most - 1] + "\u2026"
+    yield svg.label(at, top + 36, words, "soft", anchor)
 
 
 def _clock(time: datetime, step_us: int) -> str:

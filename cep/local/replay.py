@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,66 +94,85 @@ class Replay:
             prepared, kept = prepare_rows(
                 self.program, self.typed[number].take(pa.array(rows[wanted])), stream
             )
-            is_of_key = self.has_key(prepared, key, names)
+            is_of_key = rows_of_key(prepared, key, names)
             parts.append(prepared.filter(pa.array(is_of_key)))
             places.append(wanted[kept[is_of_key]])
         order = order_events(self.program, pa.concat_tables(parts).combine_chunks())
         found, known = np.zeros(int(keep.sum()), np.int64), np.zeros(int(keep.sum()), np.bool_)
         place = np.concatenate(places)[order.rows]
-        found[place], known[place] = order.identity.view(np.int64), True
+        if len(order.identity):  # the ids of windows have no events
+            found[place], known[place] = order.identity.view(np.int64), True
         return found, known
 
     def of_key(self, table: pa.Table, key: Sequence[Any], names: Sequence[str]) -> pa.Table:
         """Return the rows of a table with this key in the columns `names`."""
-        return table.filter(pa.array(self.has_key(table, key, names)))
+        return table.filter(pa.array(rows_of_key(table, key, names)))
 
-    def has_key(self, table: pa.Table, key: Sequence[Any], names: Sequence[str]) -> Mask:
-        """Return which rows of a table have this key in the columns `names`."""
-        keep = np.ones(len(table), np.bool_)
-        for name, value in zip(names, key, strict=True):
-            column = table.column(name)
-            keep &= np.asarray(pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False))
-        return keep
+    @property
+    def keys(self) -> Keys:
+        """The keys of the events."""
+        program = self.watched.program
+        kinds = tuple(program.type_of(name) for name in program.key_columns)
+        return Keys(self.events.select(list(program.key_columns)), program.key, kinds)
 
     def key_of(self, texts: Sequence[str]) -> tuple[Any, ...]:
+        """Return the key that is written as `texts`. See `Keys.find`."""
+        return self.keys.find(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys that there are.
+
+    Parameters
+    ----------
+    table
+        The columns of the key, a row for each event.
+    names, kinds
+        The names and types of these columns.
+    """
+
+    table: pa.Table
+    names: tuple[str, ...]
+    kinds: tuple[Type, ...]
+
+    def find(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """Return the key that is written as `texts`: the values of the key columns.
 
         A single text has them all, with commas between them. Without texts there must be only one key. Raises
         InputError (E0898): no event has this key.
         """
-        names = self.watched.program.key_columns
         if not texts:
-            known = self._keys(2)
+            known = self._known(2)
             if len(known) == 1:
-                return tuple(known[0].values())
+                return known[0]
             raise self._which_key("say of which key", "")
-        if len(texts) == 1 and len(names) > 1:
+        if len(texts) == 1 and len(self.names) > 1:
             texts = texts[0].split(",")
         shown = ",".join(texts)
-        if len(texts) != len(names):
-            raise self._which_key(f"`{shown}` has {len(texts)} of {len(names)} values of a key", shown)
-        kinds = [self.watched.program.type_of(name) for name in names]
+        if len(texts) != len(self.names):
+            raise self._which_key(f"`{shown}` has {len(texts)} of {len(self.names)} values of a key", shown)
         try:
-            key = tuple(_value(text, kind) for text, kind in zip(texts, kinds, strict=True))
+            key = tuple(_value(text, kind) for text, kind in zip(texts, self.kinds, strict=True))
         except ValueError:
             raise self._which_key(f"`{shown}` is no key", shown) from None
-        if not self.of_key(self.events, key, names).num_rows:
+        if not rows_of_key(self.table, key, self.table.column_names).any():
             raise self._which_key(f"no event has the key `{shown}`", shown)
         return key
 
-    def _keys(self, most: int) -> list[dict[str, Any]]:
+    def _known(self, most: int) -> list[tuple[Any, ...]]:
         """Return the keys with the most events."""
-        names = list(self.watched.program.key_columns)
-        counts = self.events.select(names).group_by(names).aggregate([([], "count_all")])
+        names = self.table.column_names
+        counts = self.table.group_by(names).aggregate([([], "count_all")])
         order = pc.sort_indices(
             counts, [("count_all", "descending"), *((name, "ascending") for name in names)]
         )
-        found: list[dict[str, Any]] = counts.take(order[:most]).select(names).to_pylist()
-        return found
+        found = counts.take(order[:most]).select(names).to_pylist()
+        return [tuple(key.values()) for key in found]
 
     def _which_key(self, message: str, text: str) -> InputError:
-        columns = ", ".join(self.watched.program.key)
-        known = [",".join(map(key_text, key.values())) for key in self._keys(1000)]
+        columns = ", ".join(self.names)
+        known = [",".join(map(key_text, key)) for key in self._known(1000)]
         near = suggestion(text, known[:200]) if text else None
         listed = (
             f"keys with the most events: {'; '.join(known[:_MOST_KEYS])}" if known else "there are no events"
@@ -163,6 +182,15 @@ class Replay:
             f"{message} ({columns})",
             f"did you mean --key {near}? {listed}" if near else f"write --key; {listed}",
         )
+
+
+def rows_of_key(table: pa.Table, key: Sequence[Any], names: Sequence[str]) -> Mask:
+    """Return which rows of a table have this key in the columns `names`."""
+    keep = np.ones(len(table), np.bool_)
+    for name, value in zip(names, key, strict=True):
+        column = table.column(name)
+        keep &= np.asarray(pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False))
+    return keep
 
 
 def key_text(value: Any) -> str:
@@ -209,31 +237,13 @@ def replay(
         The typed events of each stream, and the versions of each table, by its name.
     tree
         The syntax tree of the rule; None: it has no text.
-
-    Raises
-    ------
-    InputError
-        It is a window rule or a view (E0899).
+        Of a window rule it has the events that count as runs of one event (`cep.why.rows`).
     """
     rule = next(one.rule for one in built if one.rule.name == name)
-    if rule.windowing is not None or rule.viewing is not None:
-        raise InputError(
-            "E0899",
-            f"`{name}` is a {'view' if rule.viewing is not None else 'window rule'}: it has no steps",
-            "`cep why` explains rules with a PATTERN",
-        )
-    watched = lower_watched(built, name, rules.inputs)
-    static = {
-        table.name: GivenTable(table, tables[table.name])
-        for table in rules.tables.values()
-        if table.is_static
-    }
-    chain = Chain(rules, tables=static)
-    for stream in rules.inputs.values():
-        if not stream.is_static:
-            chain.push_events(stream, tables[stream.name])
-    found: list[pa.Table] = []
-    chain.finish(found.append, in_parts=False)
+    watched = lower_watched(
+        [_of_events(one) if one.rule.name == name else one for one in built], name, rules.inputs
+    )
+    found, static = run_once(rules, tables)
     program = watched.program
     typed = tuple(
         _matches_of(stream, found) if isinstance(stream, MatchStream) else tables[stream.name]
@@ -262,6 +272,39 @@ def replay(
         matches=matches.filter(pc.equal(matches.column("rule"), name)),
         tables={table.name: (tables[table.name], table) for table in rules.tables.values()},
     )
+
+
+def run_once(
+    rules: RuleSet, tables: Mapping[str, pa.Table]
+) -> tuple[list[pa.Table], Mapping[str, GivenTable]]:
+    """Return the matches of rules over the events and versions in `tables`, and the static tables."""
+    static = {
+        table.name: GivenTable(table, tables[table.name])
+        for table in rules.tables.values()
+        if table.is_static
+    }
+    chain = Chain(rules, tables=static)
+    for stream in rules.inputs.values():
+        if not stream.is_static:
+            chain.push_events(stream, tables[stream.name])
+    found: list[pa.Table] = []
+    chain.finish(found.append, in_parts=False)
+    return found, static
+
+
+def _of_events(one: Built) -> Built:
+    """Return a rule; a window rule as the rule whose matches are the events that count: those of WHERE."""
+    rule = one.rule
+    if rule.windowing is None:
+        return one
+    (variable,) = rule.variables
+    events = replace(
+        rule,
+        windowing=None,
+        measures=(),
+        variables=(replace(variable, predicate=rule.windowing.where),),
+    )
+    return Built(events, one.automaton)
 
 
 def typed_tables(rules: RuleSet, chunks: Mapping[str, Iterable[Chunk]]) -> dict[str, pa.Table]:

@@ -17,7 +17,7 @@ from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Guard, WatchedMatcher
 from cep.engine.state.runs import n_registers
 from cep.explain.shown import show_bound, show_duration
-from cep.local.replay import Replay, times_of
+from cep.local.replay import Replay, rows_of_key, times_of
 from cep.program.program import STREAM_COLUMN
 from cep.why.attempts import NOTHING, Chain, Lives, distances
 from cep.why.conditions import Conditions, duration_text, time_text
@@ -114,7 +114,7 @@ class Answer:
         self.key = key
         self.at_us = at_us
         program = replay.watched.program
-        is_of_key = replay.has_key(replay.events, key, program.key_columns)
+        is_of_key = rows_of_key(replay.events, key, program.key_columns)
         events = replay.events.filter(pa.array(is_of_key))
         self.range_us = _range(replay, times_of(events), at_us)
         matcher = WatchedMatcher(program, replay.static)
@@ -350,7 +350,7 @@ class Answer:
     def _ended_by(self, row: I64, event: int, number: int) -> Ending:
         guard, variable = self.watched.guard(row, event)
         name = self.watched.rule.variables[variable] if variable >= 0 else None
-        of = self._event(event)
+        of = self.event(event)
         match guard:
             case Guard.EXCLUDED:
                 return Ending(Reason.EXCLUDED, f"an event came for which `{name}` holds", None, of, name)
@@ -393,7 +393,7 @@ class Answer:
             return Ending(
                 Reason.SKIPPED, "another run with the same events, or a preferred one, took its place"
             )
-        event = self._event(self.lives.steps(chain)[0][1])
+        event = self.event(self.lives.steps(chain)[0][1])
         return Ending(
             Reason.SKIPPED, f"skipped by the match that began at {time_text(event.time_us)}", None, event
         )
@@ -489,7 +489,7 @@ class Answer:
     def _refusal(self, event: int, wait: Wait) -> Refusal:
         failed = self.conditions.failed(wait.variable, wait.row, event)
         first = failed[0]
-        return Refusal(self._event(event), wait.variable, first.reason, first.says, failed)
+        return Refusal(self.event(event), wait.variable, first.reason, first.says, failed)
 
     def _refused_whole(self, event: int, wait: Wait) -> Refusal | None:
         """Return why an event for which the condition holds was refused; None: a run took it."""
@@ -497,11 +497,11 @@ class Answer:
             if any(step[1] == event for step in self.lives.taken):
                 return None
             says = "no run may start here: a match skipped it, an absence before it is broken, or `^`"
-            return Refusal(self._event(event), wait.variable, Reason.EXCLUDED, says)
+            return Refusal(self.event(event), wait.variable, Reason.EXCLUDED, says)
         early_us = self.watched.early_by_us(wait.row, event)
         if early_us > 0:
             says = f"{duration_text(early_us)} before the gap begins"
-            return Refusal(self._event(event), wait.variable, Reason.EARLY, says, (), early_us)
+            return Refusal(self.event(event), wait.variable, Reason.EARLY, says, (), early_us)
         number = self.watched.rule.variables.index(wait.variable)
         if (wait.chain, (number, event)) in self._takes:
             return None
@@ -510,7 +510,7 @@ class Answer:
             name = self.watched.rule.variables[by] if by >= 0 else wait.variable
             says = f"`{wait.variable}` holds, but the pattern keeps it out here: `{name}` holds, too"
             reason = Reason.ABSENCE if guard in (Guard.NOT_NEXT, Guard.NOT_FOLLOWED_BY) else Reason.EXCLUDED
-            return Refusal(self._event(event), wait.variable, reason, says)
+            return Refusal(self.event(event), wait.variable, reason, says)
         return None
 
     @cached_property
@@ -526,14 +526,14 @@ class Answer:
                     by_us = int(self.watched.time_us[event]) - wait.until_us
                     if by_us > 0:
                         says = f"too late by {duration_text(by_us)}"
-                        yield Refusal(self._event(event), wait.variable, Reason.LATE, says, (), by_us)
+                        yield Refusal(self.event(event), wait.variable, Reason.LATE, says, (), by_us)
                         break
             earlier = self._satisfying(wait, last.place - _MOST_EXAMINED, last.place)
             before = [event for event in earlier if event not in {step.event.place for step in steps}]
             if before and wait.variable not in {step.variable for step in steps}:
                 by_us = last.time_us - int(self.watched.time_us[before[-1]])
                 says = f"{duration_text(by_us)} before `{steps[-1].variable}`, which it should follow"
-                yield Refusal(self._event(before[-1]), wait.variable, Reason.ORDER, says, (), by_us)
+                yield Refusal(self.event(before[-1]), wait.variable, Reason.ORDER, says, (), by_us)
             until_us = wait.until_us
             if ending.event is not None:
                 until_us = min(until_us, ending.event.time_us - 1)
@@ -582,9 +582,10 @@ class Answer:
 
     def _steps(self, chain: Chain) -> Iterator[Step]:
         for variable, event in self.lives.steps(chain):
-            yield Step(self.watched.rule.variables[variable], self._event(event))
+            yield Step(self.watched.rule.variables[variable], self.event(event))
 
-    def _event(self, place: int) -> Event:
+    def event(self, place: int) -> Event:
+        """Return an event of the key by its place."""
         return self._event_of(self.watched.events, place, place, int(self.watched.time_us[place]))
 
     def _event_of(self, table: pa.Table, row: int, place: int, time_us: int) -> Event:

@@ -119,7 +119,7 @@ class Conditions:
         by_leaf = dict(zip([of.written for of in part.values], known, strict=False))
         missing = [leaf for leaf, value in by_leaf.items() if isinstance(leaf, Joined) and value is None]
         no_row = self._missing_row(missing[0], int(event[0])) if missing and known[-1] is None else None
-        reason, by, says = _why(part, by_leaf, sides, is_null=known[-1] is None)
+        reason, by, says = why_not_true(part.condition.written, by_leaf, sides, is_null=known[-1] is None)
         if no_row is not None:
             reason, by, says = Reason.ROW, None, no_row
         text = self.text_of(variable, number)
@@ -236,16 +236,34 @@ def duration_text(us: int) -> str:
     return ("minus " if us < 0 else "") + long_duration(abs(us))
 
 
-def _why(
-    part: ConditionPart, values: Mapping[Expression, Any], sides: Sequence[Any], *, is_null: bool
+def why_not_true(
+    written: Expression,
+    values: Mapping[Expression, Any],
+    sides: Sequence[Any],
+    *,
+    is_null: bool,
+    is_of_window: bool = False,
 ) -> tuple[Reason, float | int | None, str]:
-    """Return why a part is not TRUE, by how much, and in words."""
+    """Return why a part of a condition is not TRUE, by how much, and in words.
+
+    Parameters
+    ----------
+    written
+        The part.
+    values
+        What it read.
+    sides
+        The values of both sides of a comparison; empty: it is none.
+    is_null
+        Whether the part is NULL, not FALSE.
+    is_of_window
+        Whether it is of a HAVING: then windowed values are nothing special.
+    """
     missing = [leaf for leaf, value in values.items() if value is None]
-    windowed = [leaf for leaf in values if isinstance(leaf, Windowed)]
+    windowed = [leaf for leaf in values if isinstance(leaf, Windowed) and not is_of_window]
     if is_null and not windowed:
         names = " and ".join(show_expression(leaf) for leaf in missing) or "the condition"
         return Reason.NULL, None, f"{names} {'are' if len(missing) > 1 else 'is'} NULL"
-    written = part.condition.written
     shown = [f"{show_expression(leaf)} is {_constant(value, leaf.type)}" for leaf, value in values.items()]
     reason, by, says = Reason.VALUE, None, ""
     if (
@@ -311,23 +329,28 @@ def part_spans(rule: WatchedRule, tree: ast.Rule | None) -> dict[str, list[tuple
         for definition in (() if tree is None else tree.definitions)
         if definition.condition is not None
     }
+    if tree is not None and tree.windowing is not None and tree.where is not None:
+        conditions |= dict.fromkeys(rule.parts, tree.where)
     found: dict[str, list[tuple[Span, bool] | None]] = {}
     for variable, parts in rule.parts.items():
-        condition = conditions.get(variable)
-        if condition is None:
-            found[variable] = [None] * len(parts)
-            continue
-        terms = [span for term in _terms(condition) for span in _spans_of(term)]
-        exact = len(terms) == len(parts)
-        found[variable] = (
-            [(span, True) for span in terms] if exact else [(condition.span, False)] * len(parts)
-        )
+        found[variable] = spans_of_parts(conditions.get(variable), len(parts))
     return found
 
 
-def _terms(condition: ast.Expression) -> list[ast.Expression]:
+def spans_of_parts(condition: ast.Expression | None, n_parts: int) -> list[tuple[Span, bool] | None]:
+    """Return the place of each of `n_parts` parts of a condition, as `part_spans` does."""
+    if condition is None:
+        return [None] * n_parts
+    terms = [span for term in terms_of(condition) for span in _spans_of(term)]
+    if len(terms) == n_parts:
+        return [(span, True) for span in terms]
+    return [(condition.span, False)] * n_parts
+
+
+def terms_of(condition: ast.Expression) -> list[ast.Expression]:
+    """Return what the top-level ANDs of a condition connect."""
     if isinstance(condition, ast.Junction) and condition.operator == "and":
-        return [term for part in condition.terms for term in _terms(part)]
+        return [term for part in condition.terms for term in terms_of(part)]
     return [condition]
 
 

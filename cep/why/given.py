@@ -9,13 +9,12 @@ from typing import Any
 from cep.compiler.automaton.build import Built
 from cep.errors import Source
 from cep.local.given_events import GivenEventsError, event_table
-from cep.local.replay import replay
 from cep.rule_files import STREAMS_FILE
 from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_rulebook
 from cep.schema.stream import Stream
 from cep.settings.schema_file import load_streams
-from cep.why.answer import why
-from cep.why.reasons import Why
+from cep.why.reasons import Why, WhyRows
+from cep.why.rows import prepared, told
 
 
 def find_reasons(
@@ -26,7 +25,7 @@ def find_reasons(
     *,
     rule: str | None = None,
     limit: int = 20,
-) -> Why:
+) -> Why | WhyRows:
     """Return why a rule matched for a key in `rows`, or how far it came; a notebook draws it as a time line.
 
     Parameters
@@ -49,7 +48,7 @@ def find_reasons(
     RuleError
         The rules are wrong.
     InputError
-        The rows do not fit the stream (E0832), no event has the key (E0898), or it is a window rule (E0899).
+        The rows do not fit the stream (E0832), or no event has the key (E0898).
     """
     only = [] if rule is None else [rule]
     if is_rules(rules):
@@ -64,6 +63,6 @@ def find_reasons(
     named = rows if isinstance(rows, Mapping) else dict.fromkeys(rule_set.inputs, rows)
     tables = {name: event_table(stream, named.get(name, ())) for name, stream in rule_set.inputs.items()}
     built = [Built(one.typed, one.automaton) for one in compiled.rules]
-    found = replay(built, rule_set, chosen.name, tables, chosen.tree)
+    found = prepared(built, rule_set, chosen.name, tables, chosen.tree)
     values = [str(value) for value in (key if isinstance(key, list | tuple) else [key])]
-    return why(found, found.key_of(values), limit=limit)
+    return told(found, found.key_of(values), limit=limit)

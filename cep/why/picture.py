@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from cep.explain.timeline import Mark, Span, timeline
 from cep.schema.html_table import html_table
+from cep.why.reasons import Why
 
 if TYPE_CHECKING:
-    from cep.why.reasons import Step, Why
+    from cep.why.reasons import Period, Step, WhyRows
 
 
-def title_of(told: Why) -> str:
+def title_of(told: Why | WhyRows) -> str:
     """Return the rule and the key."""
     shown = ", ".join(f"{name} {value}" for name, value in told.key.items())
     return f"{told.rule}, {shown or 'all events'}"
 
 
-def picture(told: Why) -> str:
-    """Return the matches and attempts of an answer as an SVG document."""
-    return timeline(sorted(spans_of(told), key=lambda span: span.start_us), title_of(told))
+def picture(told: Why | WhyRows) -> str:
+    """Return the matches and attempts of an answer, its windows or its rows, as an SVG document."""
+    spans = spans_of(told) if isinstance(told, Why) else spans_of_rows(told)
+    return timeline(sorted(spans, key=lambda span: span.start_us), title_of(told))
 
 
-def html(told: Why) -> str:
-    """Return the time line, and below it what became of each match and attempt."""
+def html(told: Why | WhyRows) -> str:
+    """Return the time line, and below it what became of each match and attempt, each window or row."""
+    if not isinstance(told, Why):
+        listed = sorted((*told.reported, *told.others), key=lambda one: one.start_us)
+        rows = [
+            ("reported" if _is_reported(one) else "", _values(one), _became(one) or "reported")
+            for one in listed
+        ]
+        counts = f"{len(told.reported):,} {told.kind}s, {told.n_others:,} others"
+        return picture(told) + html_table(counts, ("", "values", "what became of it"), rows)
     matches = [
         (
             "timeout" if match.is_timeout else "match",
@@ -61,6 +71,46 @@ def spans_of(told: Why) -> Iterator[Span]:
             yield Span("matches and attempts", start_us, end_us, words, marks, False, attempt.until_us)
 
 
+def spans_of_rows(told: WhyRows) -> Iterator[Span]:
+    """Yield what a time line shows: windows as bands with their events, or rows and those of their tables."""
+    periods = sorted((*told.reported, *told.others), key=lambda one: (one.start_us, one.end_us or 0))
+    last_us = max(_times_of(told), default=0)
+    lane = "windows" if told.kind == "window" else told.rule
+    for one in periods:
+        marks = tuple(Mark(event.time_us, "", _about(event.values)) for event in one.events)
+        end_us = last_us if one.end_us is None else one.end_us
+        words = "; ".join(part for part in (_values(one), _became(one)) if part)
+        yield Span(lane, one.start_us, end_us, words, marks, _is_reported(one), end_us, is_period=True)
+    for table in told.tables:
+        for row in table.rows:
+            end_us = last_us if row.end_us is None else row.end_us
+            yield Span(table.table, row.start_us, end_us, _values(row), (), True, None, is_period=True)
+
+
+def _times_of(told: WhyRows) -> Iterator[int]:
+    rows = (row for table in told.tables for row in table.rows)
+    for one in (*told.reported, *told.others, *rows):
+        yield one.start_us if one.end_us is None else one.end_us
+
+
+def _is_reported(period: Period) -> bool:
+    return period.match_id is not None and period.removed_by is None
+
+
+def _values(period: Period) -> str:
+    return _about({name: value for name, value in period.values.items() if value is not None})
+
+
+def _became(period: Period) -> str:
+    """Return why a window or a row was not reported; empty: it was."""
+    if period.removed_by is not None:
+        return period.removed_by.says
+    return ", ".join(failed.says for failed in period.failed)
+
+
 def _mark(step: Step) -> Mark:
-    about = ", ".join(f"{name} {value}" for name, value in step.event.values.items())
-    return Mark(step.event.time_us, step.variable, about)
+    return Mark(step.event.time_us, step.variable, _about(step.event.values))
+
+
+def _about(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

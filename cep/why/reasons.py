@@ -166,6 +166,82 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """A window of a window rule, or the time during which a row of a view or a table did not change.
+
+    Parameters
+    ----------
+    start_us, end_us
+        From when and until before when; None: it is not over.
+    values
+        The measures of the window, or the columns of the row.
+    match_id
+        Of what was reported; None: the window or the row was not reported, and `failed` or `removed_by` says
+        why.
+    failed
+        The parts of HAVING or WHERE that were not TRUE, and the tables without a row.
+    events
+        The events that count, of a window.
+    """
+
+    start_us: int
+    end_us: int | None
+    values: Mapping[str, Any]
+    match_id: str | None = None
+    failed: tuple[Failed, ...] = ()
+    removed_by: Ending | None = None
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfTable:
+    """The rows of a table that a row of a view was made of, over time."""
+
+    table: str
+    rows: tuple[Period, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WhyRows:
+    """The answer for a window rule or a view.
+
+    Parameters
+    ----------
+    kind
+        `window` or `row`.
+    reported
+        The windows or rows that were reported, in order.
+    others
+        Of those that were not reported, the nearest, in order.
+    n_others
+        Of how many.
+    refused
+        The nearest events that did not count in any window, because of WHERE.
+    n_refused
+        Of how many.
+    tables
+        The rows of tables that a view joins.
+    """
+
+    rule: str
+    key: Mapping[str, Any]
+    kind: str
+    n_events: int
+    reported: tuple[Period, ...]
+    others: tuple[Period, ...]
+    n_others: int
+    refused: tuple[Refusal, ...] = ()
+    n_refused: int = 0
+    tables: tuple[RowsOfTable, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Return the answer for a notebook: a time line and a table."""
+        from cep.why.picture import html
+
+        return html(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Why:
     """The answer for one rule and key; `n_events` is the number of events of the key."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from cep.diagnostics.diagnostic import Lines, Source, Span, excerpt
 from cep.schema.stream import Stream
 from cep.why.conditions import time_text
-from cep.why.reasons import Attempt, Event, Found, Refusal, Step, Why
+from cep.why.reasons import Attempt, Event, Failed, Found, Period, Step, Why, WhyRows
 from cep.why.summary import Funnel
 
 _TIMES = frozenset(("time_us", "start_us", "end_us", "since_us", "until_us"))
@@ -17,7 +17,7 @@ _MOST_STEPS = 12
 """Events of a run that are shown; of a longer one the first and the last."""
 
 
-def as_text(why: Why, source: Source | None, streams: Sequence[Stream]) -> str:
+def as_text(why: Why | WhyRows, source: Source | None, streams: Sequence[Stream]) -> str:
     """Return the answer as text.
 
     Parameters
@@ -28,7 +28,7 @@ def as_text(why: Why, source: Source | None, streams: Sequence[Stream]) -> str:
         The streams of the rule: their tie breakers name the events.
     """
     shown = _Shown(source, {stream.name: stream.tie_break for stream in streams})
-    return "\n".join(shown.lines(why))
+    return "\n".join(shown.lines(why) if isinstance(why, Why) else shown.rows(why))
 
 
 def as_data(value: Any, source: Source | None) -> Any:
@@ -69,6 +69,47 @@ class _Shown:
             yield ""
             yield from self._attempt(number, attempt)
 
+    def rows(self, why: WhyRows) -> Iterator[str]:
+        key = ", ".join(f"{name} {value}" for name, value in why.key.items())
+        if why.kind == "window":
+            n, others = _count(len(why.reported), "match"), _count(why.n_others, "other window")
+            yield f"{why.rule}, {key or 'all events'}: {n}, {others} in {_count(why.n_events, 'event')}"
+        else:
+            n, others = _count(len(why.reported), "row"), _count(why.n_others, "time")
+            yield f"{why.rule}, {key}: {n} over time, {others} without one"
+        for period in sorted((*why.reported, *why.others), key=lambda one: (one.start_us, one.end_us or 0)):
+            yield ""
+            yield from self._period(period, why.kind)
+        yield from ([""] if why.refused else [])
+        for place, refusal in enumerate(why.refused):
+            label = "left out" if place == 0 else ""
+            yield f"{label:<11}{self._event(refusal.event)} [{refusal.reason}] {refusal.says}"
+            if place == 0:
+                yield from self._carets(refusal.failed)
+        if why.n_refused > len(why.refused):
+            yield f"{'':<11}and {why.n_refused - len(why.refused):,} more"
+
+    def _period(self, period: Period, kind: str) -> Iterator[str]:
+        is_reported = period.match_id is not None and period.removed_by is None
+        name = "match" if kind == "window" else "row"
+        yield f"{name} {period.match_id}" if is_reported else f"no {name}"
+        until = "on" if period.end_us is None else f"to {time_text(period.end_us)}"
+        yield f"  {kind if kind == 'window' else 'valid':<9}{time_text(period.start_us)} {until}"
+        for number, event in enumerate(period.events[-_MOST_STEPS:]):
+            yield f"  {'counted' if number == 0 else '':<9}{self._event(event)}"
+        if len(period.events) > _MOST_STEPS:
+            yield f"  {'':<9}and {len(period.events) - _MOST_STEPS:,} before them"
+        has = ", ".join(
+            f"{name} {'NULL' if value is None else value}" for name, value in period.values.items()
+        )
+        if has:
+            yield f"  {'has':<9}{has}"
+        for number, failed in enumerate(period.failed):
+            yield f"  {'refused' if number == 0 else '':<9}[{failed.reason}] {failed.says}"
+        yield from self._carets(period.failed)
+        if period.removed_by is not None:
+            yield f"  {'removed':<9}[{period.removed_by.reason}] {period.removed_by.says}"
+
     def _match(self, match: Found) -> Iterator[str]:
         name = "timeout" if match.is_timeout else "match"
         removed = match.removed_by
@@ -95,15 +136,15 @@ class _Shown:
             for failed in refusal.failed[1:]:
                 yield f"  {'':<9}{'and':>{len(event)}} [{failed.reason}] {failed.says}"
             if place == 0:
-                yield from self._carets(refusal)
+                yield from self._carets(refusal.failed)
         rest = attempt.n_refused - sum(bool(refusal.failed) for refusal in attempt.refusals)
         if rest > 0:
             yield f"  {'':<9}and {rest:,} more"
 
-    def _carets(self, refusal: Refusal) -> Iterator[str]:
-        for failed in refusal.failed:
+    def _carets(self, parts: Sequence[Failed]) -> Iterator[str]:
+        for failed in parts:
             if self.source is not None and failed.span is not None:
-                label = failed.reason if len(refusal.failed) > 1 else "is not TRUE"
+                label = failed.reason if len(parts) > 1 or failed.part < 0 else "is not TRUE"
                 yield from ("    " + line for line in excerpt(self.source, failed.span, label))
 
     def _steps(self, steps: Sequence[Step]) -> Iterator[str]:

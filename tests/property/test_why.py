@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cep.why.reasons import Reason
+from tests.property import why_rows
 from tests.property.why import run, taken
 
 
@@ -22,3 +23,13 @@ def test_rows_of_tables_nearly_equal_texts_and_limits_are_what_was_missing() -> 
     tried = {reason for reason in Reason if set(taken(counts, reason)) - {"not tried"}}
     assert tried >= {Reason.ROW, Reason.ABSENCE, Reason.STRICT}
     assert len(tried) >= 8
+
+
+def test_windows_and_rows_are_reported_as_by_a_run_and_refused_by_the_parts_that_are_not_true() -> None:
+    counts = why_rows.run(examples=25, first_seed=1)
+    assert counts["windows"] > 300
+    assert counts["parts of HAVING"] > 5
+    assert counts["refused by WHERE"] > 10
+    assert counts["rows"] > 20
+    assert counts["times without a row"] > 20
+    assert min(counts[reason] for reason in (Reason.VALUE, Reason.NULL, Reason.ROW)) > 5

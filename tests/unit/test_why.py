@@ -91,11 +91,119 @@ def test_a_key_of_several_columns_has_commas_or_several_options(folder: Path, op
     assert "`x,y` is no key" in refused("--key x,y").output
 
 
-def test_a_rule_without_steps_is_refused(folder: Path) -> None:
-    write("RULE w FROM taps PARTITION BY k WINDOW TUMBLING 1 MINUTE MEASURES COUNT(*) AS n", ("x", 1, "a"))
-    assert refused("--key x").output == (
-        "error[E0899]: `w` is a window rule: it has no steps\nhelp: `cep why` explains rules with a PATTERN\n"
+WINDOW = """
+RULE w
+FROM taps
+PARTITION BY k
+WINDOW TUMBLING 10 SECONDS
+WHERE kind <> 'c'
+HAVING COUNT(*) >= 2 AND MAX(n) < 1
+MEASURES COUNT(*) AS n
+"""
+
+
+def test_a_rule_without_steps_has_no_summary(folder: Path) -> None:
+    write(WINDOW, ("x", 1, "a"))
+    assert refused("--summary").output == (
+        "error[E0899]: `w` is a window rule: it has no steps\n"
+        "help: `--summary` counts the steps of a PATTERN; write --key KEY in its place\n"
     )
+
+
+def test_a_window_has_the_events_that_count_and_the_parts_of_having_that_were_not_true(folder: Path) -> None:
+    write(WINDOW, ("x", 0, "a"), ("x", 2, "b"), ("x", 4, "c"), ("x", 11, "a"), ("y", 12, "a"))
+    found = told("--key x")
+    match = json.loads(cep_prints("match rule.cep -i taps.jsonl -q"))
+    (reported,), (other,) = found["reported"], found["others"]
+    assert (reported["match_id"], reported["values"]) == (match["match_id"], {"n": 2})
+    assert (reported["start"], reported["end"]) == ("2024-05-01T00:00:00Z", "2024-05-01T00:00:10Z")
+    assert [event["time"][-3:] for event in reported["events"]] == ["00Z", "02Z"]
+    assert (other["match_id"], other["values"]) == (None, {"n": 1})
+    assert [(failed["text"], failed["by"], failed["says"]) for failed in other["failed"]] == [
+        ("COUNT(*) >= 2", -1, "COUNT(*) is 1: 1 too small"),
+        ("MAX(n) < 1", 0, "MAX(n) is 1: they are equal"),
+    ]
+    (refusal,) = found["refused"]
+    assert (refusal["event"]["time"], refusal["says"]) == ("2024-05-01T00:00:04Z", "kind is 'c'")
+    at = told("--key x --at 2024-05-01T00:00:05Z")
+    assert (len(at["reported"]), at["others"]) == (1, [])
+
+
+def test_a_window_that_was_suppressed_names_the_match_before_it(folder: Path) -> None:
+    rule = WINDOW.replace("HAVING COUNT(*) >= 2 AND MAX(n) < 1\n", "") + "SUPPRESS FOR 15 SECONDS\n"
+    write(rule, ("x", 0, "a"), ("x", 11, "a"), ("x", 31, "a"))
+    found = told("--key x")
+    (other,) = found["others"]
+    first = found["reported"][0]["match_id"]
+    assert (
+        other["removed_by"]["says"] == f"too soon by 5 seconds after match {first}: SUPPRESS FOR 15 SECONDS"
+    )
+    assert len(found["reported"]) == 2
+
+
+def test_windows_without_events_are_told_if_a_table_has_their_key(folder: Path) -> None:
+    text = "tables:\n  keys: {key: [k], event_time: ts, schema: {k: string, ts: timestamp}}\n"
+    Path("streams.yaml").write_text(STREAMS + text)
+    write(WINDOW.replace("10 SECONDS", "10 SECONDS FOR EACH keys"), ("x", 1, "a"), ("x", 25, "a"))
+    Path("keys.jsonl").write_text('{"k":"z","ts":"2024-05-01T00:00:01Z"}\n')
+    found = json.loads(
+        cep_prints("why rule.cep -i taps=taps.jsonl -i keys=keys.jsonl --key z --format json --limit 9")
+    )
+    assert (found["n_events"], found["n_others"]) == (0, 1)
+    assert found["others"][0]["failed"][0]["says"] == "COUNT(*) is 0: 2 too small"
+
+
+VIEW = """
+VIEW rich
+KEY k
+FROM sums
+JOIN names ON k
+WHERE sums.n > 2
+SELECT names.name AS name, sums.n AS n
+"""
+TABLES = """
+tables:
+  sums: {key: [k], event_time: ts, op: op, schema: {k: string, ts: timestamp, op: string, n: bigint}}
+  names: {key: [k], event_time: ts, op: op, schema: {k: string, ts: timestamp, op: string, name: string}}
+"""
+
+
+def test_a_view_has_its_rows_over_time_and_what_was_missing_in_between(folder: Path) -> None:
+    Path("streams.yaml").write_text(STREAMS + TABLES)
+    Path("rule.cep").write_text(VIEW)
+    ts = '"ts":"2024-05-01T00:00:0{}Z"'
+    sums = [(1, '"n":5'), (3, '"n":1'), (5, '"n":7')]
+    Path("sums.jsonl").write_text(
+        "".join(f'{{"k":"x","op":"u",{ts.format(at)},{value}}}\n' for at, value in sums)
+    )
+    Path("names.jsonl").write_text(f'{{"k":"x","op":"u",{ts.format(2)},"name":"X"}}\n')
+    found = json.loads(
+        cep_prints("why rule.cep -i sums=sums.jsonl -i names=names.jsonl --key x --format json")
+    )
+    times = [(one["start"][-3:-1], (one["end"] or "on")[-3:-1]) for one in found["reported"]]
+    assert times == [("02", "03"), ("05", "o")]
+    assert [one["values"] for one in found["reported"]] == [{"name": "X", "n": 5}, {"name": "X", "n": 7}]
+    missing = [(one["start"][-3:-1], failed["says"]) for one in found["others"] for failed in one["failed"]]
+    assert missing == [("01", "there was no row of `names`"), ("03", "sums.n is 1: 1 too small")]
+    assert [(table["table"], len(table["rows"])) for table in found["tables"]] == [("sums", 3), ("names", 1)]
+
+
+@pytest.mark.parametrize("inner", ["window", "view"])
+def test_a_rule_over_a_window_rule_or_a_view_is_told(folder: Path, inner: str) -> None:
+    Path("streams.yaml").write_text(STREAMS + TABLES)
+    name = {"window": "w", "view": "rich"}[inner]
+    condition = {"window": "n > 1", "view": "n > 6"}[inner]
+    outer = f"RULE o FROM MATCHES OF {name} PARTITION BY k PATTERN a DEFINE a AS {condition}\n"
+    rules = {"window": WINDOW.replace("HAVING COUNT(*) >= 2 AND MAX(n) < 1\n", ""), "view": VIEW}
+    write(rules[inner] + outer, ("x", 0, "a"), ("x", 2, "b"), ("x", 11, "a"))
+    Path("sums.jsonl").write_text(
+        '{"k":"x","op":"u","ts":"2024-05-01T00:00:01Z","n":5}\n'
+        '{"k":"x","op":"u","ts":"2024-05-01T00:00:03Z","n":7}\n'
+    )
+    Path("names.jsonl").write_text('{"k":"x","op":"u","ts":"2024-05-01T00:00:00Z","name":"X"}\n')
+    inputs = {"window": "-i taps.jsonl", "view": "-i sums=sums.jsonl -i names=names.jsonl"}[inner]
+    found = json.loads(cep_prints(f"why rule.cep --rule o {inputs} --key x --format json"))
+    assert (len(found["matches"]), found["n_events"]) == (1, 2)
 
 
 def test_one_of_several_rules_must_be_named(folder: Path) -> None:

@@ -113,7 +113,7 @@ def _parts(variable: ir.Variable, registers: Registers) -> Iterator[ConditionPar
         assert condition is not None, "its registers exist: the condition reads them"
         is_comparison = isinstance(part, Call) and part.function in COMPARISONS
         sides = [_lowered(side, variable.name, registers) for side in part.args] if is_comparison else []  # type: ignore[union-attr]
-        values = [_lowered(value, variable.name, registers) for value in dict.fromkeys(_values(part))]
+        values = [_lowered(value, variable.name, registers) for value in dict.fromkeys(values_read(part))]
         yield ConditionPart(
             condition,
             tuple(side for side in sides if side is not None) if None not in sides else (),
@@ -121,12 +121,12 @@ def _parts(variable: ir.Variable, registers: Registers) -> Iterator[ConditionPar
         )
 
 
-def _values(part: Expression) -> Iterator[Expression]:
+def values_read(part: Expression) -> Iterator[Expression]:
     """Yield what `part` reads: columns, aggregates, windowed values and columns of tables."""
     match part:
         case Call(args=args):
             for arg in args:
-                yield from _values(arg)
+                yield from values_read(arg)
         case Aggregate(kind="VALUES") | Literal() | RegisterRef() | RoleTest():
             return
         case Column() | Aggregate() | Windowed() | Joined():
@@ -141,7 +141,7 @@ def _lowered(written: Expression, variable: str, registers: Registers) -> Lowere
     before = before_take(pushed, variable, registers.members)
     expression = pushed if before is None else before
     missing = MAX_REGISTERS - len(registers.registers)
-    wanted = [part for part in _values(expression) if isinstance(part, Aggregate)]
+    wanted = [part for part in values_read(expression) if isinstance(part, Aggregate)]
     if missing < _MOST_OF_AGGREGATE * len(wanted) and not _is_known(expression, registers):
         return None
     over = registers.shared.over_columns(replace_aggregates(expression, registers))

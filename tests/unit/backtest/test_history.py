@@ -92,7 +92,7 @@ def test_a_key_of_several_columns_is_in_the_order_of_the_rule() -> None:
     assert found.alerts["key"].to_pylist() == ["a,k"]
 
 
-def test_views_give_no_alerts() -> None:
+def test_a_row_of_a_view_that_is_new_or_has_changed_is_an_alert() -> None:
     owners = Stream(
         "owners",
         (Field("key", "string"), Field("since", "timestamp"), Field("owner", "string")),
@@ -103,12 +103,14 @@ def test_views_give_no_alerts() -> None:
         [RULE + "\n", "VIEW owned KEY key FROM owners SELECT owner AS owner\n"],
         {"events": STREAM, "owners": owners},
     )
-    rows: list[dict[str, Any]] = [{"key": "k", "since": 0, "owner": "o"}]
+    rows: list[dict[str, Any]] = [
+        {"key": "k", "since": at, "owner": owner} for at, owner in ((0, "o"), (1, "p"))
+    ]
     dead = no_events(owners, "").dead_letters
     versions = [Chunk(event_table(owners, rows), dead)]
     found = backtest(rules, {"events": chunks_of(STREAM, PAIRS[:2]), "owners": versions}, Scope())
-    assert found.names == ("pair",)
-    assert found.alerts["rule"].to_pylist() == ["pair"]
+    assert found.names == ("pair", "owned")
+    assert sorted(found.alerts["rule"].to_pylist()) == ["owned", "owned", "pair"]
 
 
 def _table() -> Any:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -383,13 +384,22 @@ MEASURE = (
 )
 
 
+BUSY = (
+    "RULE busy FROM payments PARTITION BY card WINDOW TUMBLING 1 DAY HAVING COUNT(*) > 2 "
+    "MEASURES COUNT(*) AS n\n"
+)
+
+
 @pytest.mark.skipif(BROWSER is None, reason="there is no browser")
 @pytest.mark.parametrize(("scheme", "color"), [(0, "rgb(20, 23, 29)"), (1, "rgb(255, 255, 255)")])
 @pytest.mark.parametrize("width", [500, 1100])
 def test_a_browser_shows_the_report_in_its_width_and_in_dark_and_light(
     folder: Path, scheme: int, color: str, width: int
 ) -> None:
-    result = cep("backtest", "drain.cep", *INPUT, "--sweep", "small=2..10..4", "--report", "r.html")
+    Path("busy.cep").write_text(BUSY)
+    result = cep(
+        "backtest", "drain.cep", "busy.cep", *INPUT, "--sweep", "small=2..10..4", "--report", "r.html"
+    )
     assert result.exit_code == 0, result.output
     page = Path("r.html").read_text().replace("<details>", "<details open>")
     Path("measured.html").write_text(page.replace("</body>", MEASURE))
@@ -406,15 +416,54 @@ def test_a_browser_shows_the_report_in_its_width_and_in_dark_and_light(
 
 
 def test_a_window_rule_has_a_report_without_a_funnel(folder: Path) -> None:
-    Path("busy.cep").write_text(
-        "RULE busy FROM payments PARTITION BY card WINDOW TUMBLING 1 DAY HAVING COUNT(*) > 2 "
-        "MEASURES COUNT(*) AS n\n"
-    )
+    Path("busy.cep").write_text(BUSY)
     result = cep("backtest", "busy.cep", *INPUT, "--report", "r.html")
     assert result.exit_code == 0, result.output
-    page = _Page(Path("r.html").read_text())
+    text = Path("r.html").read_text()
+    page = _Page(text)
     assert page.open == []
     assert page.tags.count("details") == 4
+    assert text.count('class="band"') == 4  # each alert opens its window
+    assert "counted" in "".join(page.words)
+
+
+VIEW = """
+tables:
+  cards:
+    key: [card]
+    event_time: since
+    op: op
+    schema: {card: string, since: timestamp, op: string, owner: string}
+"""
+
+
+def test_a_view_counts_each_row_that_is_new_or_has_changed(folder: Path) -> None:
+    Path("views").mkdir()
+    Path("views/owned.cep").write_text("VIEW owned KEY card FROM cards SELECT cards.owner AS owner\n")
+    Path("views/streams.yaml").write_text(STREAMS + VIEW)
+    rows = [("c1", 1, "c", "ann"), ("c1", 2, "u", "ben"), ("c1", 3, "d", "ben"), ("c2", 3, "c", "ann")]
+    Path("cards.jsonl").write_text(
+        "".join(
+            json.dumps({"card": card, "since": f"2024-05-0{day}T10:00:00Z", "op": op, "owner": owner}) + "\n"
+            for card, day, op, owner in rows
+        )
+    )
+    inputs = ("-i", "cards=cards.jsonl", "--report", "r.html")
+    data = json.loads(cep("backtest", "views/owned.cep", *inputs, "--format", "json").stdout)
+    assert [(row["rule"], row["alerts"], row["keys"]) for row in data["rules"]] == [("owned", 3, 2)]
+    assert (data["from"], data["to"], data["days"], data["events"]) == ("2024-05-01", "2024-05-03", 2.0, 4)
+    text = Path("r.html").read_text()
+    assert _Page(text).tags.count("details") == 3
+    assert "owner ben" in "".join(_Page(text).words)
+    half = json.loads(
+        cep("backtest", "views/owned.cep", *inputs[:2], "--sample", "50%", "--format", "json").stdout
+    )
+    chosen = {
+        card for card in ("c1", "c2") if int.from_bytes(sha256(card.encode()).digest()[:4]) < 0.5 * 2**32
+    }
+    assert half["rules"][0]["alerts"] == 2 * ("c1" in chosen) + ("c2" in chosen)
+    cards = json.loads(cep("scorecard", "views/owned.cep", *inputs[:2], "--format", "json").stdout)
+    assert cards["rules"] == []
 
 
 def test_a_report_of_no_alerts_is_a_page(folder: Path) -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from cep.commands.cli import main
 from cep.why.reasons import OF_CONDITION, Reason
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
+from tests.unit.commands.test_plot import assert_nothing_covers
 
 PAGE = (DOCS / "guides/why.md").read_text()
 EXAMPLES = re.findall(r"^\| `(\w+)` \| `(\w+)` `(\w+)` \| `+(.*?)`+ \| .*\|$", PAGE, re.MULTILINE)
@@ -30,10 +31,53 @@ def folder(compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_commands_print_what_the_page_shows(folder: Path) -> None:
-    shown = shown_commands(PAGE)
+    shown = [(command, output) for command, output in shown_commands(PAGE) if "rules.cep" in command]
     assert len(shown) == 3
     for command, output in shown:
         assert cep_prints(command) == output
+
+
+def write_blocks(page: str, **files: tuple[str, str]) -> None:
+    """Write files: the first block of a kind on a page that begins with, or contains, a text."""
+    text = (DOCS / page).read_text()
+    for name, (kind, words) in files.items():
+        place = Path(name.replace("__", "."))
+        place.write_text(next(block for block in blocks(text, rf"{kind}[^\n]*") if words in block))
+
+
+PICTURES = {
+    "visits.cep": ("--only failing -i requests.jsonl --key 10.0.0.1", "failing_windows.svg"),
+    "customer_accounts.cep": (
+        "-i accounts=accounts.jsonl -i customers=customers.jsonl --key a1",
+        "customer_accounts.svg",
+    ),
+}
+
+
+@pytest.mark.parametrize("rules", PICTURES)
+def test_windows_and_views_are_told_and_drawn_as_the_page_shows(folder: Path, rules: str) -> None:
+    if rules == "visits.cep":
+        write_blocks(
+            "guides/window_rules.md",
+            streams__yaml=("yaml", "requests:"),
+            visits__cep=("cep", "RULE failing"),
+            requests__jsonl=("json", "10.0.0.1"),
+        )
+    else:
+        write_blocks(
+            "guides/joins.md",
+            streams__yaml=("yaml", "tables:"),
+            customer_accounts__cep=("cep", "VIEW customer_accounts"),
+            accounts__jsonl=("json", "account_id"),
+            customers__jsonl=("json", "Anna"),
+        )
+    ((command, output),) = [shown for shown in shown_commands(PAGE) if rules in shown[0]]
+    assert cep_prints(command) == output
+    options, image = PICTURES[rules]
+    drawn = cep_prints(f"plot {rules} {options}")
+    assert f"](../images/{image})" in PAGE
+    assert drawn == (DOCS / "images" / image).read_text(), f"copy it to docs/images/{image}"
+    assert_nothing_covers(drawn)
 
 
 def test_a_line_that_is_no_event_is_named(folder: Path) -> None:
