@@ -220,7 +220,7 @@ def _as_written(expression: Expression, where: Expression | None) -> Expression:
             return leaf
         parts = list(conjuncts(leaf.condition))
         rest = parts[len(list(conjuncts(where))) :]
-        condition = Call("and", tuple(rest), Type.BOOLEAN) if len(rest) > 1 else (rest or [None])[0]
+        condition = Call("and", tuple(rest), Type.BOOLEAN) if len(rest) > 1 else next(iter(rest), None)
         return replace(leaf, condition=condition)
 
     return rebuild(expression, own)
