@@ -252,7 +252,7 @@ def _every_row(
         values.append(of_values)
     tables: list[_Table] = []
     joins = {join.table.text: join for join in tree.joins}
-    # A RIGHT JOIN has a row without one of what stands before it, where a LEFT JOIN would give another row.
+    # A RIGHT JOIN has a row without one of what precedes it, where a LEFT JOIN would give another row.
     loosens = not any(join.kind in ast.OUTER for join in tree.joins)
     for name in dict.fromkeys([tree.streams[0].text, *joins]):
         columns: dict[str, str] = {}
