@@ -98,7 +98,8 @@ def _of_events(
 ) -> tuple[str, str]:
     """Return the time line of one rule and key, from the answer of `cep why`."""
     from cep.commands.why import compiled_rule, replayed
-    from cep.why.picture import picture, title_of
+    from cep.why.picture import picture, picture_of_rows, title_of
+    from cep.why.reasons import Why
     from cep.why.rows import told
 
     require_order(rules, inputs)
@@ -107,7 +108,8 @@ def _of_events(
     compiled = compiled_rule(rules, streams, only[0] if only else None, parameters)
     found = replayed(compiled, inputs, input_format)
     answer = told(found, found.key_of(key), limit=_MOST_ATTEMPTS)
-    return title_of(answer), picture(answer)
+    drawn = picture(answer) if isinstance(answer, Why) else picture_of_rows(answer)
+    return title_of(answer), drawn
 
 
 def _of_matches(paths: Sequence[Path], only: Sequence[str], key: Sequence[str]) -> tuple[str, str]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cep.explain.timeline import Mark, Span, timeline
 from cep.schema.html_table import html_table
-from cep.why.reasons import Why
 
 if TYPE_CHECKING:
-    from cep.why.reasons import Period, Step, WhyRows
+    from cep.why.reasons import Period, Step, Why, WhyRows
 
 
 def title_of(told: Why | WhyRows) -> str:
@@ -19,22 +18,32 @@ def title_of(told: Why | WhyRows) -> str:
     return f"{told.rule}, {shown or 'all events'}"
 
 
-def picture(told: Why | WhyRows) -> str:
-    """Return the matches and attempts of an answer, its windows or its rows, as an SVG document."""
-    spans = spans_of(told) if isinstance(told, Why) else spans_of_rows(told)
+def picture(told: Why) -> str:
+    """Return the matches and attempts of an answer as an SVG document."""
+    return _timeline(spans_of(told), told)
+
+
+def picture_of_rows(told: WhyRows) -> str:
+    """Return the windows of an answer, or its rows, as an SVG document."""
+    return _timeline(spans_of_rows(told), told)
+
+
+def _timeline(spans: Iterator[Span], told: Why | WhyRows) -> str:
     return timeline(sorted(spans, key=lambda span: span.start_us), title_of(told))
 
 
-def html(told: Why | WhyRows) -> str:
-    """Return the time line, and below it what became of each match and attempt, each window or row."""
-    if not isinstance(told, Why):
-        listed = sorted((*told.reported, *told.others), key=lambda one: one.start_us)
-        rows = [
-            ("reported" if _is_reported(one) else "", _values(one), _became(one) or "reported")
-            for one in listed
-        ]
-        counts = f"{len(told.reported):,} {told.kind}s, {told.n_others:,} others"
-        return picture(told) + html_table(counts, ("", "values", "what became of it"), rows)
+def html_of_rows(told: WhyRows) -> str:
+    """Return the time line, and below it what became of each window or row."""
+    listed = sorted((*told.reported, *told.others), key=lambda one: one.start_us)
+    rows = [
+        ("reported" if _is_reported(one) else "", _values(one), _became(one) or "reported") for one in listed
+    ]
+    counts = f"{len(told.reported):,} {told.kind}s, {told.n_others:,} others"
+    return picture_of_rows(told) + html_table(counts, ("", "values", "what became of it"), rows)
+
+
+def html(told: Why) -> str:
+    """Return the time line, and below it what became of each match and attempt."""
     matches = [
         (
             "timeout" if match.is_timeout else "match",

@@ -236,9 +236,9 @@ class WhyRows:
 
     def _repr_html_(self) -> str:
         """Return the answer for a notebook: a time line and a table."""
-        from cep.why.picture import html
+        from cep.why.picture import html_of_rows
 
-        return html(self)
+        return html_of_rows(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,16 @@ def row_replay(
     rows = _of_rule(found, name)
     events = replay(built, rules, name, tables, tree) if is_window else None
     matches = events.matches if events is not None else _of_rule(run_once(rules, tables)[0], name)
-    return RowReplay(rule, tree, rows, parts, events, matches, of_view, tuple(rules.inputs.values()))
+    return RowReplay(
+        rule=rule,
+        tree=tree,
+        rows=rows,
+        parts=parts,
+        events=events,
+        matches=matches,
+        tables=of_view,
+        streams=tuple(rules.inputs.values()),
+    )
 
 
 def prepared(
