@@ -342,16 +342,16 @@ def why_rows(found: RowReplay, key: Sequence[Any], at_us: int | None = None, lim
     nearest = sorted(others, key=_nearness)[:limit]
     refused, n_refused = counts.refused() if at_us is None else ((), 0)
     return WhyRows(
-        found.rule.name,
-        dict(zip(found.rule.key, key, strict=True)),
-        "row" if found.events is None else "window",
-        counts.n_events,
-        tuple(reported),
-        tuple(sorted(nearest, key=lambda one: (one.start_us, one.end_us or 0))),
-        len(others),
-        tuple(refused),
-        n_refused,
-        tuple(RowsOfTable(of.name, tuple(_table_rows(of, rows))) for of in found.tables),
+        rule=found.rule.name,
+        key=dict(zip(found.rule.key, key, strict=True)),
+        kind="row" if found.events is None else "window",
+        n_events=counts.n_events,
+        reported=tuple(reported),
+        others=tuple(sorted(nearest, key=lambda one: (one.start_us, one.end_us or 0))),
+        n_others=len(others),
+        refused=tuple(refused),
+        n_refused=n_refused,
+        tables=tuple(RowsOfTable(of.name, tuple(_table_rows(of, rows))) for of in found.tables),
     )
 
 
