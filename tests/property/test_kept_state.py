@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 from spark_runtime.tables.content import static_tables
+from tests.deep import n_cases
 from tests.property.kept_state import check
 from tests.property.strategies.late import drawn
 
@@ -33,7 +34,7 @@ def test_state_in_files_gives_the_matches_of_state_in_memory(tmp_path: Path) -> 
 
 def test_state_in_files_repeats_what_static_tables_contained_then(tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
-    for number in range(1000, 1040):
+    for number in range(1000, 1000 + n_cases(24)):
         case = replace(drawn(Random(number)), is_static=True)
         if static_tables(case.rule_set().programs):
             check(case, tmp_path / str(number), Random(number), tally)
