@@ -159,11 +159,6 @@ def backfill_pipeline(
             f"the checkpoint `{pipeline.checkpoint}` is not on a disk",
             "let the rule begin without a past",
         )
-    if pipeline.rules.corrections is not None:
-        raise no_past(
-            "late events correct the matches of the pipeline, and those of the past would be final",
-            "let the rule begin without a past",
-        )
     if pipeline.reload is Reload.NEVER:
         raise no_past(
             "the pipeline has `reload: never`", "let it take changed rules: `reload: after approval`"

@@ -5,8 +5,9 @@
     data = past.snapshot()
 
 All keys are in one `Chain`; `state.warming` divides its state among the key groups. Where the course of the
-stream is known, events are late exactly if they were late then. Elsewhere the partition whose events are the
-earliest is read next, and the slowest one holds the watermark back.
+stream is known, events are late exactly if they were late then. With corrections the rules stay behind by
+their bound, so an event that was counted late comes in time (`Past.catch_up`). Elsewhere the partition whose
+events are the earliest is read next, and the slowest one holds the watermark back.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ class Past:
         self.position = position
         self.counts = Counts()
         self._sources = sources
+        self._counted_us, rules = rules.counted_us, rules.with_corrections(None)
         self._chain = Chain(rules, decode_state(data, rules, 1, tables), tables=tables)
         self._planners: dict[str, Planner] = {name: of.planner() for name, of in sources.items()}
         self._throttle = Throttle(None) if throttle is None else throttle
@@ -146,6 +148,12 @@ class Past:
     def snapshot(self) -> bytes:
         """Return the state in one key group."""
         return encode_state(self._chain.matchers, 1)
+
+    def catch_up(self, put: Emit) -> None:
+        """Let the rules reach the event time of the position, also with corrections."""
+        watermark_us = self.position.reached.watermark_us
+        if watermark_us is not None:
+            self._chain.advance(watermark_us, put)
 
     def close(self) -> None:
         """Close the connections; count what has changed since it was read."""
@@ -230,7 +238,7 @@ class Past:
 
     def _advance(self, watermark_us: int | None, put: Emit) -> None:
         if watermark_us is not None:
-            self._chain.advance(watermark_us, put)
+            self._chain.advance(watermark_us - self._counted_us, put)
 
     # ------------------------------------------------------------ events
 
@@ -263,7 +271,9 @@ class Past:
             return START_OF_TIME_US
         times_us = events.column(stream.event_time).to_numpy()
         # What the rules have passed cannot be counted any more, even if it was not late then.
-        bound_us = latest_time(late_us, self._chain.watermark_us)
+        bound_us = latest_time(
+            None if late_us is None else late_us - self._counted_us, self._chain.watermark_us
+        )
         if bound_us is not None and bound_us > START_OF_TIME_US:
             events, late = split_late(events, late_by_us(times_us, bound_us), stream, 0)
             self.counts.late_of[stream.name] = self.counts.late_of.get(stream.name, 0) + late.num_rows

@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 
 from cep.errors import StateError
 from cep.program.changes import BEGINNING, Changes
-from cep.rule_set import BY_EVENT, RuleSet
+from cep.program.program import MATCH
+from cep.rule_set import BY_EVENT, KIND, REVISION, RuleSet
 from cep.write_errors import writing
 from spark_runtime.event_time.done import Done
 from spark_runtime.operator.call import carried_rows
@@ -184,6 +185,10 @@ class FoundMatches:
         for counted in pc.value_counts(chosen.column("rule").combine_chunks()).to_pylist():
             self.n[counted["values"]] += counted["counts"]
         if self._keeps:
+            if self._rules.corrections is not None:
+                n = chosen.num_rows
+                chosen = chosen.append_column(REVISION, pa.repeat(pa.scalar(0, pa.int64()), n))
+                chosen = chosen.append_column(KIND, pa.repeat(pa.scalar(MATCH), n))
             ended_by = BY_EVENT if self._rules.tells_end else ""
             self.rows.append(carried_rows(chosen, self.rows.schema, self._rules, ended_by))
 
@@ -312,6 +317,7 @@ def take_up(
     data, position = (folder / STATE).read_bytes(), Position.of_json(prepared.position)
     with reading(checkpoint, pipeline, needed, tables, data, position) as past:
         past.read(read_course(checkpoint.path), Mark.of(done), found.put)
+        past.catch_up(found.put)
     if prepared.matches is PastMatches.APART:
         write_apart(prepared.into, "rest", pipeline.rules, found)
     rows = list(found.rows) if prepared.matches is PastMatches.ALERT else []

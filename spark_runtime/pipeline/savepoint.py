@@ -23,7 +23,6 @@ from typing import Any
 
 from cep.errors import StateError
 from cep.rule_set import RuleSet
-from cep.rulebook import compile_texts
 from cep.write_errors import writing
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
@@ -137,8 +136,7 @@ class Savepoint:
 
     def rule_set(self) -> RuleSet:
         """Return the compiled rules. Raises StateError as `rules` does."""
-        stored = self.rules()
-        return compile_texts(stored.texts, stored.streams).rule_set
+        return self.rules().rule_set()
 
     @property
     def reached(self) -> Reached:
@@ -158,7 +156,7 @@ class Savepoint:
     def stored_state(self) -> StoredState:
         """Return the rules and the state, for people. Raises StateError as `rules` and `groups` do."""
         stored = self.rules()
-        rules = compile_texts(stored.texts, stored.streams).rule_set
+        rules = stored.rule_set()
         groups = (
             StoredGroup(label, len(data), False, tuple(programs_in(data, rules)))
             for label, data in self.groups()

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 from cep.errors import Source, StateError
-from cep.rulebook import compile_texts
 from cep.schema.time_literals import time_for_people
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.checkpoint import (
@@ -121,7 +120,7 @@ def _written(
         files[name] = saved_file(data)
 
     write(RULES, rules.to_json().encode())
-    rule_set = compile_texts(rules.texts, rules.streams).rule_set
+    rule_set = rules.rule_set()
     for value in stored_values(checkpoint, rule_set, batch):
         write(f"{GROUPS}/{value.group}", value.data)
     for stream in sources:

@@ -15,7 +15,8 @@ from typing import Any
 
 from cep.errors import Source
 from cep.program.identity import ProgramIdentity
-from cep.rule_set import RuleSet
+from cep.rule_set import Corrections, RuleSet
+from cep.rulebook import compile_texts
 from cep.schema.stream import CsvLayout, DeviceClock, Field, Stream, TableKind, TableSettings
 
 FORMAT = 1
@@ -55,6 +56,11 @@ class StoredRules:
     def versions(self) -> dict[str, str]:
         """The version of each rule by its name (`ProgramIdentity.versions`)."""
         return {name: of for program in self.programs for name, of in program.versions.items()}
+
+    def rule_set(self) -> RuleSet:
+        """Return the rules, compiled to read stored state. The bound of corrections is not theirs."""
+        rules = compile_texts(self.texts, self.streams).rule_set
+        return rules.with_corrections(Corrections(1)) if self.has_corrections else rules
 
     def to_json(self) -> str:
         """Return a text for a file."""

@@ -9,7 +9,6 @@ from typing import NamedTuple, cast
 
 from cep.errors import CepError, StateError
 from cep.rule_set import RuleSet
-from cep.rulebook import compile_texts
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_committed, last_done, read_checkpoint
 from spark_runtime.state.contents import StoredGroup, StoredState, programs_in
 from spark_runtime.state.files import StateFiles
@@ -89,7 +88,7 @@ def stored_state(path: str) -> StoredState:
     with errors_of_storage(path):
         checkpoint, stored = read_checkpoint(files_of(path), path)
         reached = last_done(checkpoint, is_live=False).reached
-    rules = compile_texts(stored.texts, stored.streams).rule_set
+    rules = stored.rule_set()
 
     def groups() -> Iterator[StoredGroup]:
         with errors_of_storage(path):

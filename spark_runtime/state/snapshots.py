@@ -163,6 +163,8 @@ def changed_state(
     has_corrections = any(map(is_corrected, snapshots)) if snapshots else now.corrections is not None
     if has_corrections != (now.corrections is not None):
         raise other_kind(is_corrected=has_corrections)
+    of_past = [] if past is None else _snapshots_of(past.data, n_groups)
+    pasts = {header(snapshot).fingerprint: snapshot for snapshot in of_past}
     if has_corrections:
         taken_from = [
             (program, before.programs[source])
@@ -170,14 +172,13 @@ def changed_state(
             if source is not None
         ]
         units = (evaluated_units(before), snapshots, evaluated_units(now))
-        return _encoded(changed_correctors(*units, taken_from, changes, begins_us), n_groups)
+        of_rules = (pasts, () if past is None else past.rules)
+        return _encoded(changed_correctors(*units, taken_from, changes, begins_us, of_rules), n_groups)
     of_program = {header(snapshot).fingerprint: decode(snapshot) for snapshot in snapshots}
     if data is not None and of_program.keys() != {program.fingerprint for program in before.programs}:
         then = [sections.identity() for sections in of_program.values()]
         raise other_rules(then, [program.identity for program in before.programs])
     begins_us = max((begins_us, *map(read_until_us, of_program.values())))
-    of_past = [] if past is None else _snapshots_of(past.data, n_groups)
-    pasts = {header(snapshot).fingerprint: snapshot for snapshot in of_past}
     found = []
     for program, source in zip(now.programs, changes.taken_from, strict=True):
         if source is None or data is None:

@@ -14,22 +14,31 @@ what a late event changes. What was reported before depends on the verdict about
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.corrections.corrector import N_NUMBERS, Corrector, fingerprint_of
+from cep.engine.corrections.corrector import N_NUMBERS, Corrector, fingerprint_of, warmed_unit
 from cep.engine.corrections.evaluated import Evaluated
 from cep.engine.corrections.regrouping import as_retained, latest_withdrawn, retained_from
-from cep.engine.corrections.retained import Part, Retained, RetainedTable, Segment, tables_of
+from cep.engine.corrections.retained import (
+    Part,
+    Retained,
+    RetainedTable,
+    Segment,
+    Warm,
+    tables_of,
+    without_warm,
+)
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.matching.changed_rules import begun, changed, read_until_us
-from cep.engine.state.codec import decode
-from cep.engine.state.sections import moved
+from cep.engine.matching.warmed_rules import all_waiting
+from cep.engine.state.codec import decode, encode
+from cep.engine.state.sections import fitted, moved
 from cep.program.changes import KEPT, Changes, Verdict
 from cep.program.program import TIME_COLUMN, Program, missing_column
 from cep.rule_set import REVISION, Corrections
@@ -42,12 +51,14 @@ def changed_correctors(
     taken_from: Sequence[tuple[Program, Program]],
     changes: Changes,
     begins_us: int,
+    past: tuple[Mapping[bytes, bytes], Collection[str]] = ({}, ()),
 ) -> list[bytes]:
     """Return the snapshots of correctors of the units `before` as those of the units `now`.
 
     `snapshots`: one of each unit before; none: there is no state. `taken_from`: programs of now, and those
     whose state they take over; others begin. Rules that begin see the events after `begins_us`, and after all
-    events in the snapshots.
+    events in the snapshots. `past`: by the fingerprint of a program of now the snapshot of a matcher that has
+    read the past, and the rules that begin with it.
 
     Raises StateError as `Corrector.restore` does.
     """
@@ -55,6 +66,8 @@ def changed_correctors(
         _Unit(unit, Retained.decode(data, fingerprint_of(unit)))
         for unit, data in zip(before, snapshots, strict=bool(snapshots))
     ]
+    for of in units:
+        of.stored.segments = without_warm(of.stored.segments)
     begins_us = max((begins_us, *(unit.read_until_us for unit in units)))
     sources = {
         id(program): _Source(unit, number)
@@ -63,12 +76,56 @@ def changed_correctors(
         for number, of in enumerate(unit.unit.programs)
         if of is then
     }
-    return [
-        _Changed(unit, [sources.get(id(of)) for of in unit.programs], changes, begins_us)
-        .retained()
-        .encode(fingerprint_of(unit))
-        for unit in now
-    ]
+    found = []
+    for unit in now:
+        own = [sources.get(id(program)) for program in unit.programs]
+        retained = _Changed(unit, own, changes, begins_us).retained()
+        _add_past(unit, retained, *past)
+        found.append(retained.encode(fingerprint_of(unit)))
+    return found
+
+
+def _add_past(
+    unit: Evaluated, retained: Retained, pasts: Mapping[bytes, bytes], rules: Collection[str]
+) -> None:
+    """Let rules begin with a past: what they know is part of the states from the change on.
+
+    What they found up to then is final. The events that wait are those of the past, prepared for all rules.
+    """
+    known = {
+        number: fitted(decode(pasts[program.fingerprint]), program)
+        for number, program in enumerate(unit.programs)
+        if program.fingerprint in pasts
+    }
+    if not known:
+        return
+    fronts = map(decode, unit.snapshots(retained.front))
+    reached_us = max(of.shared.watermark_us for of in (*fronts, *known.values()))
+    waiting = retained.waiting.table()
+    of_past = np.concatenate([unit.own_rows(number, waiting) for number in known])
+    together = [waiting.take(pa.array(np.setdiff1d(np.arange(waiting.num_rows), of_past)))]
+    states: dict[int, Part] = {}
+    for number, sections in known.items():
+        program = unit.programs[number]
+        waits = (
+            program.event_schema.empty_table() if sections.shared.waiting is None else sections.shared.waiting
+        )
+        is_later = (
+            np.asarray(waits.column(TIME_COLUMN)) > reached_us
+        )  # matches wait in the matchers themselves
+        later = all_waiting(program, unit.split(number, waiting), waits.filter(pa.array(is_later)))
+        if later is not None:
+            together.append(unit.joined(number, later))
+        stays = waits.filter(pa.array(~is_later)).combine_chunks()
+        about = program.identity.shared.packed
+        shared = replace(sections.shared, about=about, waiting=stays if stays.num_rows else None)
+        states[number] = encode(replace(sections, shared=shared), program.fingerprint)
+    warm = Warm(tuple(sorted(rules)), states)
+    retained.waiting = RetainedTable.of(pa.concat_tables(together))
+    retained.front = warmed_unit(unit, retained.front, warm)
+    if retained.segments[-1].start_us < reached_us:
+        retained.segments.append(Segment(reached_us, b""))
+    retained.segments[-1].save, retained.segments[-1].warm = retained.front, warm
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,9 +32,11 @@ from cep.arrays import I64, Mask
 from cep.engine.corrections.evaluated import Evaluated, Front, OneProgram
 from cep.engine.corrections.retained import (
     MAGIC,
+    Part,
     Retained,
     RetainedTable,
     Segment,
+    Warm,
     other_kind,
     tables_of,
 )
@@ -319,6 +321,8 @@ class Corrector:
         found: list[pa.Table] = []
         is_beyond: list[Mask] = []
         for segment, end_us in zip(again, ends, strict=True):
+            if segments and segment.warm is not None:
+                matcher = self._unit.restored(warmed_unit(self._unit, matcher.snapshot(), segment.warm))
             save = matcher.snapshot() if segments else segment.save
             of_segment = late.filter(pa.array((late_us > segment.start_us) & (late_us <= end_us)))
             events = pa.concat_tables([tables_of(segment.events, self._unit.event_schema), of_segment])
@@ -328,7 +332,7 @@ class Corrector:
             found.append(pa.concat_tables(parts))
             is_beyond.append(np.repeat([False, True][: len(parts)], [rows.num_rows for rows in parts]))
             retained = [RetainedTable.of(events)] if events.num_rows else []
-            segments.append(Segment(segment.start_us, save, retained))
+            segments.append(Segment(segment.start_us, save, retained, warm=segment.warm))
         return _Repeated(segments, found, is_beyond, matcher)
 
     def _not_final(self, rows: pa.Table) -> pa.Table:
@@ -495,6 +499,19 @@ class Corrector:
         if stored.final_us:
             corrector._final_us = dict(zip(names, stored.final_us, strict=True))
         return corrector
+
+
+def warmed_unit(unit: Evaluated, data: Part, warm: Warm) -> bytes:
+    """Return the state of an evaluator in which some rules have a past.
+
+    Raises StateError as `warmed` does.
+    """
+    from cep.engine.matching.warmed_rules import warmed  # it loads kernels that only new rules use
+
+    parts = list(unit.snapshots(memoryview(data)))
+    for number, past in warm.states.items():
+        parts[number] = warmed(unit.programs[number], bytes(parts[number]), bytes(past), warm.rules)
+    return unit.together([bytes(part) for part in parts])
 
 
 def is_corrected(data: bytes | memoryview) -> bool:

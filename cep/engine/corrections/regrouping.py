@@ -2,7 +2,8 @@
 
 See `cep.engine.matching.regrouping`. Correctors save states at different times. The joined one has a single
 segment, which begins at the latest start of the first segments: no part corrects what is before. A part whose
-first segment begins earlier repeats its events up to that time, as a correction does.
+first segment begins earlier repeats its events up to that time, as a correction does. Where rules began with
+a past, what is before is final for all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ import pyarrow.compute as pc
 from cep.arrays import I64
 from cep.engine.corrections.corrector import Corrector, fingerprint_of
 from cep.engine.corrections.evaluated import Evaluated
-from cep.engine.corrections.retained import Retained, RetainedTable, Segment, tables_of
+from cep.engine.corrections.retained import (
+    Retained,
+    RetainedTable,
+    Segment,
+    tables_of,
+    without_warm,
+)
 from cep.engine.matching.regrouping import GroupsOf, Part, is_for_all
 from cep.program.program import TIME_COLUMN
 from cep.rule_set import REVISION
@@ -36,7 +43,7 @@ def divided_corrector(unit: Evaluated, data: bytes, groups_of: Sequence[GroupsOf
     fronts = unit.divided(stored.front, groups_of, n)
     waiting = stored.waiting.table()
     of_waiting = _groups_of_events(unit, waiting, groups_of)
-    segments = [_divided(unit, segment, groups_of, n) for segment in stored.segments]
+    segments = [_divided(unit, segment, groups_of, n) for segment in without_warm(stored.segments)]
     parts = []
     for group in range(n):
         part = Retained(
@@ -120,6 +127,8 @@ def joined_corrector(correctors: Sequence[Corrector]) -> bytes:
     """
     unit = correctors[0].unit
     stored = [Retained.decode(of.snapshot(), fingerprint_of(unit)) for of in correctors]
+    for of in stored:
+        of.segments = without_warm(of.segments)
     start_us = max(of.segments[0].start_us for of in stored)
     trimmed = [retained_from(unit, of.segments, start_us) for of in stored]
     save = unit.as_one([of.save for of in trimmed]) if all(len(of.save) for of in trimmed) else b""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -69,6 +69,17 @@ def tables_of(retained: Iterable[RetainedTable], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(item.table() for item in retained)])
 
 
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What new rules know when they begin with a past: no state that was saved before has it.
+
+    `rules`: their names. `states`: by the number of a program the snapshot of a matcher that has read it.
+    """
+
+    rules: tuple[str, ...]
+    states: Mapping[int, Part]
+
+
 @dataclass(slots=True)
 class Segment:
     """A stretch of event time: the state of a matcher at its start, its events, and the reported rows."""
@@ -78,6 +89,7 @@ class Segment:
     events: list[RetainedTable] = field(default_factory=list)  # later than `start_us`, in order of arrival
     rows: list[RetainedTable] = field(default_factory=list)  # reported and not withdrawn
     has_other_measures: bool = False  # some rows are of a rule whose measures have changed since
+    warm: Warm | None = None  # what rules know that begin with it; `save` has it
 
     @property
     def size(self) -> int:
@@ -138,9 +150,13 @@ class Retained:
             [first, len(self.segments), *counts], self.front, self.waiting, self.withdrawn
         ]  # fmt: skip
         for segment in self.segments:
-            marks = [1] if segment.has_other_measures else []
+            warm = segment.warm
+            marks = [segment.has_other_measures, *(() if warm is None else warm.states)]
+            marks = marks if any(marks) or warm is not None else []
             sections.append([segment.start_us, len(segment.events), len(segment.rows), *marks])
             sections += [segment.save, *segment.events, *segment.rows]
+            if warm is not None:
+                sections += ["\0".join(warm.rules).encode(), *warm.states.values()]
         if self.final_us:
             sections.append(self.final_us)
         return write_sections(fingerprint, sections)
@@ -153,9 +169,12 @@ class Retained:
         found = cls([first, *counts], reader.part(), reader.table(), reader.table(), [])
         for _ in range(n_segments):
             start_us, n_events, n_rows, *marks = reader.numbers()
-            segment = Segment(start_us, reader.part(), has_other_measures=bool(marks))
+            segment = Segment(start_us, reader.part(), has_other_measures=any(marks[:1]))
             segment.events = [reader.table() for _ in range(n_events)]
             segment.rows = [reader.table() for _ in range(n_rows)]
+            if marks[1:]:
+                names = bytes(reader.part()).decode().split("\0")
+                segment.warm = Warm(tuple(names), {number: reader.part() for number in marks[1:]})
             found.segments.append(segment)
         if not reader.is_at_end:
             found.final_us = reader.numbers()
@@ -172,6 +191,12 @@ def other_kind(*, is_corrected: bool) -> StateError:
         f"the stored state was written {how} corrections",
         f"{remedy}, or start from a new checkpoint",
     )
+
+
+def without_warm(segments: Sequence[Segment]) -> list[Segment]:
+    """Return the segments since rules last began with a past. What was saved before lacks these rules."""
+    first = max((number for number, segment in enumerate(segments) if segment.warm), default=0)
+    return [replace(segments[first], warm=None), *segments[first + 1 :]]
 
 
 class SectionReader:

@@ -46,7 +46,7 @@ def warmed(program: Program, stored: bytes, past: bytes, rules: Collection[str])
             before.shared,
             watermark_us=warm.shared.watermark_us,
             position=max(n_kept, before.shared.position, warm.shared.position),
-            waiting=_waiting(program, before.shared.waiting, warm.shared.waiting),
+            waiting=all_waiting(program, before.shared.waiting, warm.shared.waiting),
             keys=slots.keys,
             strings=pool.values if len(pool) else None,
             kept=all_kept([before.shared.kept, warm.shared.kept]),
@@ -151,7 +151,7 @@ def _of_window(window: OpenWindow, was: I64) -> OpenWindow:
 # ---------------------------------------------------------------- events that wait
 
 
-def _waiting(program: Program, stored: pa.Table | None, past: pa.Table | None) -> pa.Table | None:
+def all_waiting(program: Program, stored: pa.Table | None, past: pa.Table | None) -> pa.Table | None:
     """Return the events that wait: those of the past, which were prepared for all rules, and what it lacks.
 
     It lacks an event that can no longer be read.

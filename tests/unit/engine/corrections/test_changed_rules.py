@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from cep.engine.chains.chain import Chain
-from cep.errors import StateError
+from cep.errors import Source, StateError
 from cep.rule_set import Corrections, RuleSet
+from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.contents import programs_in
-from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
+from spark_runtime.state.files import StateFiles
+from spark_runtime.state.pointer import Kept, Task
+from spark_runtime.state.snapshots import (
+    Past,
+    changed_state,
+    decode_state,
+    divided_state,
+    encode_state,
+    joined_state,
+)
+from spark_runtime.wire.packer import groups_of
 from tests.unit.engine.events import SECOND, STREAM, events
 from tests.unit.engine.test_changed_rules import rule, rule_set
 
@@ -50,10 +63,10 @@ class Stream:
             for row in self.rows(at_second, *given)
         ]
 
-    def change(self, *texts: str, begins: float = 0) -> None:
+    def change(self, *texts: str, begins: float = 0, past: Past | None = None) -> None:
         """Let other rules follow."""
         data, now = encode_state(self.chain.matchers, 4), self._compiled(texts)
-        data = changed_state(data, self.rules, now, 4, int(begins * SECOND))
+        data = changed_state(data, self.rules, now, 4, int(begins * SECOND), past)
         self.rules, self.chain = now, Chain(now, decode_state(data, now, 4))
 
 
@@ -201,3 +214,66 @@ def test_open_runs_are_seen_in_state_with_corrections() -> None:
     found = [(rule.name, rule.rows.n_rows) for part in parts if part.sections for rule in part.sections.rules]
     assert found == [("ab", 1), ("over", 1)]
     assert sum(part.n_bytes for part in parts) == len(stream.chain.matchers[0].snapshot())
+
+
+AGAIN = AB.replace("RULE ab", "RULE again")
+
+
+def past_of(*given: tuple[object, ...], texts: tuple[str, ...] = (AB, AGAIN)) -> Past:
+    """Return what `again` knows of events up to second 20."""
+    chain = Chain(rule_set(*texts))
+    chain.push_events(STREAM, events(*given))
+    chain.advance(20 * SECOND, lambda matches: None)
+    return Past(encode_state(chain.matchers, 4), frozenset(["again"]))
+
+
+@pytest.mark.parametrize("texts", [(AB, AGAIN), (CD, AGAIN), (OVER, AGAIN, AB)])
+@pytest.mark.parametrize("late", [(), (("k", 5, "a"), ("k", 6, "b"))])
+def test_a_rule_that_begins_with_a_past_keeps_it_whatever_comes_late(
+    texts: tuple[str, ...], late: tuple[tuple[object, ...], ...]
+) -> None:
+    given = (("k", 1, "a"), ("k", 2, "b"), ("k", 18, "a", 0, 1), ("k", 21, "b"), ("k", 22, "a", 0, 2))
+    stream = Stream(*(text for text in texts if text != AGAIN))
+    stream.step(20, *given)
+    stream.change(*texts, begins=22, past=past_of(*given, texts=texts))
+    assert "again" not in {row[1] for row in stream.step(20, *late)}
+    assert ("match", "again", 0, 18, 21) in stream.step(21)
+    assert ("match", "again", 0, 22, 23) in stream.step(24, ("k", 23, "b"))
+    assert ("retract", "again", 1, 18, 21) in stream.step(24, ("k", 20.5, "x"), ("k", 4, "x"))
+    data = encode_state(stream.chain.matchers, 2)
+    parts = divided_state(data, stream.rules, groups_of(stream.rules, 2), 2)
+    matchers = [decode_state(part.data, stream.rules, 2) for part in parts]
+    stream.chain = Chain(stream.rules, decode_state(joined_state(matchers, 2), stream.rules, 2))
+    assert ("retract", "again", 1, 22, 23) in stream.step(24, ("k", 22.5, "x"))
+
+
+def test_a_rule_with_a_past_continues_after_another_change() -> None:
+    stream = Stream(AB)
+    given = (("k", 1, "a"), ("k", 2, "b"), ("k", 18, "a"))
+    stream.step(20, *given)
+    stream.change(AB, AGAIN, begins=20, past=past_of(*given))
+    stream.change(AGAIN, CD, begins=20)
+    assert stream.step(20, ("k", 19, "x")) == []
+    assert stream.step(22, ("k", 21, "b")) == [("match", "again", 0, 18, 21)]
+
+
+def test_a_key_group_without_state_begins_with_the_past() -> None:
+    rules = rule_set(AB, AGAIN).with_corrections(Corrections(60 * SECOND))
+    stream = Stream(AB, AGAIN)
+    data = changed_state(None, rule_set(AB), rules, 4, 20 * SECOND, past_of(("k", 18, "a")))
+    stream.chain = Chain(rules, decode_state(data, rules, 4))
+    assert stream.step(21, ("k", 19, "x")) == []
+    assert stream.step(22, ("k", 21, "b")) == [("match", "again", 0, 18, 21)]
+
+
+def test_state_in_files_is_read_by_the_rules_that_a_checkpoint_has(tmp_path: Path) -> None:
+    stream = Stream(AB)
+    stream.step(20, ("k", 1, "a", 0, 1), ("k", 2, "b"), ("k", 19, "a"))
+    data = encode_state(stream.chain.matchers, 1)
+    kept = Kept(str(tmp_path), "run", 2, inline_bytes=0)
+    stored = StateFiles(kept, stream.rules, 1).stored(data, Task(1, 0, 0, 0))
+    assert stored.pointer is not None
+    texts = (Source("ab.cep", AB),)
+    rules = StoredRules.of_json(json.loads(StoredRules.of(texts, stream.rules).to_json())).rule_set()
+    chain = StateFiles(kept, rules, 1).read(stored.pointer)
+    assert encode_state(chain.matchers, 1) == data
