@@ -33,14 +33,18 @@ _KEPT_BYTES, _MOST_OF_HEAP = 1 << 30, 1 << 25
 
 
 _STAND_INS: dict[str, dict[str, Any]] = {
+    "numpy._core._add_newdocs": {},
+    "numpy._core._add_newdocs_scalars": {},
     "numpy.ma": {"MaskedArray": type("MaskedArray", (), {})},
     "pyarrow.vendored.docscrape": {"NumpyDocString": lambda text: {"Parameters": ()}},
+    "pyparsing.common": {"pyparsing_common": None, "_builtin_exprs": []},
     "pyparsing.testing": {"pyparsing_test": None},
 }
 """The only things that packages use of modules that take long to load, as they are if nothing else uses them.
 
-Arrow asks whether an array is a masked one, and reads the docstrings of its functions to write others.
-pyparsing offers its help for tests, which loads `unittest`.
+Arrow asks whether an array is a masked one, and reads the docstrings of its functions to write others. numpy
+adds docstrings. pyparsing offers its help for tests, which loads `unittest`, and expressions that many
+grammars have.
 """
 
 

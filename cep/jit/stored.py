@@ -16,7 +16,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -176,12 +176,12 @@ class Place:
         """Return the path of the code that the package carries for a processor, inside this package."""
         return f"carried/{processor}-{sys.implementation.cache_tag}/{self.module}.{self.function}{SUFFIX}"
 
-    def _files(self) -> Iterator[tuple[str, bytes]]:
+    def _files(self, read: Callable[[Path], bytes] = Path.read_bytes) -> Iterator[tuple[str, bytes]]:
         """Yield the digest of the machine and the content of each file that may have code for this one."""
         for folder in self.folders():
             with suppress(OSError):
                 _check_private(folder)
-                yield machine(), (folder / self.name).read_bytes()
+                yield machine(), read(folder / self.name)
         yield from self._carried(HOST, machine())
         if not _settings():
             for processor in fitting():
@@ -208,8 +208,8 @@ class Place:
             return None
         return (header, code) if is_good else None
 
-    def _found(self) -> _File | None:
-        return next((file for found in self._files() if (file := self._valid(*found))), None)
+    def _found(self, read: Callable[[Path], bytes] = Path.read_bytes) -> _File | None:
+        return next((file for found in self._files(read) if (file := self._valid(*found))), None)
 
     def load(self) -> list[MachineCode]:
         """Return the valid code of the kernel: one for each kind of arguments."""
@@ -218,7 +218,7 @@ class Place:
 
     def has(self) -> bool:
         """Return whether there is code of the kernel that is valid according to its first line."""
-        return self._found() is not None
+        return self._found(_first_line) is not None
 
     def data(self, digest: str, codes: Iterable[MachineCode]) -> bytes:
         """Return the content of a file with code for a machine, which `digest` identifies."""
@@ -283,6 +283,11 @@ class Place:
 
 
 @cache
+def _first_line(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.readline()
+
+
 def _temporary() -> Path:
     """Return the folder of temporary files of this user. Other users may have created it."""
     import tempfile

@@ -126,9 +126,9 @@ def _taken(tests: RuleTests, rule: CompiledRule, case: Case) -> set[Transition]:
 def _watched(replayed: Replay) -> Iterator[Watched]:
     """Yield what happens to the events of each key."""
     names = list(replayed.watched.program.key_columns)
-    keys = replayed.events.select(names).group_by(names, use_threads=False).aggregate([])
-    for key in keys.to_pylist():
-        events = replayed.of_key(replayed.events, [key[name] for name in names], names)
+    columns = [replayed.events.column(name).to_pylist() for name in names]
+    for key in dict.fromkeys(zip(*columns, strict=True)):  # grouping by Arrow loads its data sets
+        events = replayed.of_key(replayed.events, list(key), names)
         matcher = WatchedMatcher(replayed.watched.program, replayed.static)
         watched = matcher.watch([events, *replayed.versions], -_FAR_US, _FAR_US)
         if watched is not None:

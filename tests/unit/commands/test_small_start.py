@@ -50,6 +50,11 @@ import pyarrow as pa
 
 assert pa.array(np.arange(2)).to_pylist() == [0, 1]
 assert pa.array(np.ma.masked_array([1, 2], [False, True])).to_pylist() == [1, None]
+import numpy._core._add_newdocs
+import pyparsing
+
+assert np.add.reduce([1, 2]) == 3 and pyparsing.Word("ab").parse_string("abba").as_list() == ["abba"]
+assert type(pyparsing.core_builtin_exprs) is list
 assert pc.equal([1, 2], 2).to_pylist() == [False, True] and pc.round(1.25, ndigits=1).as_py() == 1.2
 """
 
