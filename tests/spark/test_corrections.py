@@ -204,7 +204,8 @@ def collected(frame: DataFrame, folder: Path, name: str) -> list[list[dict[str, 
     return found
 
 
-@pytest.mark.parametrize("rules", [(OWN,), (OWN, EVENTS_RULE, ROOM_RULE)])
+@pytest.mark.deep(but="three")
+@pytest.mark.parametrize("rules", [(OWN,), (OWN, EVENTS_RULE, ROOM_RULE)], ids=["one", "three"])
 def test_detect_gives_what_corrects_matches(
     spark: SparkSession, tmp_path: Path, rules: tuple[str, ...]
 ) -> None:

@@ -50,7 +50,14 @@ def test_a_batch_gives_the_local_matches(spark: SparkSession, tmp_path: Path, na
     assert comparable(spark_rows(detect(frame, programs))) == expected
 
 
-@pytest.mark.parametrize("name", RULE_SETS)
+PART_OF_ANOTHER = ("one key", "two keys")
+"""Sets whose rules are all in `every event`."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.deep) if name in PART_OF_ANOTHER else name for name in RULE_SETS],
+)
 def test_a_stream_in_any_order_within_the_lateness_gives_the_local_matches(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

@@ -49,7 +49,9 @@ def add(folder: Path, number: int, n_late: int, n_bad: int) -> None:
     (folder / f"events/more-{number}.json").write_text("\n".join([*late, *["no event"] * n_bad]) + "\n")
 
 
-@pytest.mark.parametrize("place", ["", "file://{folder}/"])  # the last as if only Spark could read them
+@pytest.mark.deep(but="local")
+# The remote place: as if only Spark could read the files.
+@pytest.mark.parametrize("place", ["", "file://{folder}/"], ids=["local", "remote"])
 def test_the_sum_of_the_ledger_is_what_the_summaries_say(
     spark: SparkSession, tmp_path: Path, place: str
 ) -> None:
