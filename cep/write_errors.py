@@ -23,6 +23,15 @@ def writing(path: str | Path) -> Iterator[None]:
         raise write_error(path, error) from error
 
 
+def require_folder(path: str | Path, probe: str) -> None:
+    """Raise InputError unless a file, `probe`, can be written in a folder, which is created if missing."""
+    with writing(path):
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / probe).write_bytes(b"x")
+        (folder / probe).unlink()
+
+
 def write_error(path: str | Path, error: OSError) -> InputError:
     """Return the error that says why `path` cannot be written."""
     reason = error.strerror or str(error)

@@ -66,13 +66,7 @@ def command_of(scenario: Scenario) -> click.Command:
         click.option(
             "--out", type=click.Path(path_type=Path, file_okay=False), default=scenario.out, show_default=True
         ),
-        click.option(
-            "--format",
-            "file_format",
-            type=click.Choice(["json", "parquet"]),
-            default="json",
-            show_default=True,
-        ),
+        click.option("--format", "file_format", type=_FORMATS, default="json", show_default=True),
         click.option("--mode", type=click.Choice(["stream", "batch"]), default="stream", show_default=True),
         click.option("--debug", is_flag=True, help="Show the traceback of an internal error."),
     )

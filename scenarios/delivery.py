@@ -74,15 +74,15 @@ def draw_deliveries(
     return Deliveries(row[np.argsort(arrival_us, kind="stable")], int(straggles.sum()), len(again))
 
 
-def numbered(prefix: str, numbers: I64, nothing: int = -1) -> pa.Array:
-    """Return texts such as `card-7`, and NULL in place of `nothing`."""
-    digits = pc.cast(pa.array(numbers, mask=numbers == nothing), pa.string())
+def numbered(prefix: str, numbers: I64) -> pa.Array:
+    """Return texts such as `card-7`, and NULL in place of -1."""
+    digits = pc.cast(pa.array(numbers, mask=numbers == -1), pa.string())
     return pc.binary_join_element_wise(prefix, digits, "")
 
 
-def chosen(names: tuple[str, ...], numbers: I64, nothing: int = -1) -> pa.Array:
-    """Return the name with each number, and NULL in place of `nothing`."""
-    return pa.array(names).take(pa.array(numbers, mask=numbers == nothing))
+def chosen(names: tuple[str, ...], numbers: I64) -> pa.Array:
+    """Return the name with each number, and NULL in place of -1."""
+    return pa.array(names).take(pa.array(numbers, mask=numbers == -1))
 
 
 def json_lines(table: pa.Table) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import TypeAlias
@@ -221,14 +221,3 @@ def day_of(time_us: int) -> str:
 def kept(chunks: Chunks) -> dict[str, list[Chunk]]:
     """Return all events in memory, to be matched several times."""
     return {name: list(of_stream) for name, of_stream in chunks.items()}
-
-
-def for_each(
-    variants: Mapping[str, RuleSet], chunks: Chunks, scope: Scope, begin: Callable[[str], None]
-) -> dict[str, Backtest]:
-    """Return the alerts of several rule sets over the same events; `begin` is called before each."""
-    found = {}
-    for name, rules in variants.items():
-        begin(name)
-        found[name] = backtest(rules, {of: chunks[of] for of in rules.inputs}, scope)
-    return found

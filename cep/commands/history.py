@@ -116,8 +116,8 @@ class Given:
         margin_us = _duration("--margin", self.margin)
         if margin_us is not None and from_us is None and to_us is None:
             raise click.UsageError("--margin is that of a range: write --from or --to, too")
-        share = _share(self.sample)
-        sample = None if share is None else sample_of(rules, share)
+        share = share_of("--sample", "write 10% or 0.1", self.sample)
+        sample = None if share is None or share == 1 else sample_of(rules, share)
         return Scope(from_us, to_us, margin_us, sample)
 
     def truth_of(self, rules: RuleSet, scope: Scope) -> Truth | None:
@@ -157,7 +157,8 @@ def _duration(option: str, text: str | None) -> int | None:
     return found
 
 
-def _share(text: str | None) -> float | None:
+def share_of(option: str, help_text: str, text: str | None) -> float | None:
+    """Return the share that an option gives, more than 0 and at most 1; None: it is not given."""
     if text is None:
         return None
     try:
@@ -165,8 +166,8 @@ def _share(text: str | None) -> float | None:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise click.UsageError(f"--sample {text} is no share: write 10% or 0.1")
-    return None if share == 1 else share
+        raise click.UsageError(f"{option} {text} is no share: {help_text}")
+    return share
 
 
 class Runner:

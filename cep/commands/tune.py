@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.history import Given, Runner, history_options
+from cep.commands.history import Given, Runner, history_options, share_of
 from cep.commands.options import AS_JSON
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def tune(alerts_per_day: float | None, recall: str | None, chosen: Sequence[str]
     from cep.rulebook import compile_rulebook
 
     given = Given(**options)
-    goal = Goal(alerts_per_day, _recall(recall))
+    goal = Goal(alerts_per_day, share_of("--recall", "write 90% or 0.9", recall))
     if (alerts_per_day is None) == (recall is None):
         raise click.UsageError("what is wanted? Write --alerts-per-day N or --recall SHARE")
     if recall is not None and given.truth is None:
@@ -66,18 +66,6 @@ def tune(alerts_per_day: float | None, recall: str | None, chosen: Sequence[str]
     else:
         click.echo("\n\n".join(proposal_text(one, goal) for one in proposals))
     runner.tell_losses()
-
-
-def _recall(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        found = 0.0
-    if not 0 < found <= 1:
-        raise click.UsageError(f"--recall {text} is no share: write 90% or 0.9")
-    return found
 
 
 def _the_rule(compiled: Compiled, only: Sequence[str]) -> ast.Rule:

@@ -16,7 +16,6 @@ from cep.explain.shown import show_bound, show_duration, show_expression, show_g
 from cep.explain.tables import joined_tables, view_lines
 from cep.explain.window_rules import window_rule_lines
 from cep.expression import (
-    IN_TAKEN,
     Aggregate,
     Expression,
     Frame,
@@ -31,9 +30,6 @@ from cep.program.program import RuleProgram
 from cep.program.window_functions import Function, Kept, KeptState, Parameter
 from cep.program.windows import COUNT_ALL
 from cep.schema.stream import Role
-
-_INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or", IN_TAKEN])
-_ARROWS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
 
 
 def explain(compiled: CompiledRule) -> str:

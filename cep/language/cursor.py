@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 from cep.diagnostics.diagnostic import did_you_mean, suggestion
 from cep.diagnostics.limits import Problems
@@ -26,6 +27,8 @@ from cep.language.grammar import (
     tokens,
 )
 from cep.schema.time_literals import SHORT_UNITS, UNIT_WORDS, UNITS, is_amount, parse_duration, times_unit
+
+T = TypeVar("T")
 
 MAX_NESTING = 64
 """Parentheses, calls and CASE inside each other."""
@@ -416,10 +419,14 @@ class Cursor:
 
     def names(self, what: str) -> list[ast.Name]:
         """Read names separated by commas."""
-        result = [self.name(what)]
+        return self.listed(lambda: self.name(what))
+
+    def listed(self, read: Callable[[], T]) -> list[T]:
+        """Read what is separated by commas."""
+        found = [read()]
         while self.accept_sign(","):
-            result.append(self.name(what))
-        return result
+            found.append(read())
+        return found
 
     def integer(self, what: str, help_text: str = "") -> int:
         """Read a whole number, or the parameter that has it."""

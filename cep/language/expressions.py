@@ -343,32 +343,28 @@ class ExpressionReader(Cursor):
 
     def date(self) -> ast.Expression:
         """Read ``DATE 'text'``: its midnight in UTC."""
-        start = self.take_word().start
-        text = text_of(self.take())
-        value = parse_timestamp(text.text) if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text.text) else None
-        if value is None:
-            self.fail(
-                "E0111",
-                f"'{text.text}' is not a date",
-                text.span,
-                "not a day of the calendar",
-                "write: DATE '2020-01-31', or TIMESTAMP with a time of day",
-            )
-        return ast.Constant(ast.Kind.TIMESTAMP, value, self.span_from(start))
+        return self._point_in_time(
+            re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+            "a date",
+            "not a day of the calendar",
+            "write: DATE '2020-01-31', or TIMESTAMP with a time of day",
+        )
 
     def timestamp(self) -> ast.Expression:
         """Read ``TIMESTAMP 'text'``."""
+        return self._point_in_time(
+            re.compile(".*"),
+            "a point in time",
+            "not a date with or without a time of day",
+            "write: TIMESTAMP '2020-01-31 23:59:00' (UTC) or TIMESTAMP '2020-01-31T23:59:00+01:00'",
+        )
+
+    def _point_in_time(self, form: re.Pattern[str], what: str, label: str, help_text: str) -> ast.Expression:
         start = self.take_word().start
         text = text_of(self.take())
-        value = parse_timestamp(text.text)
+        value = parse_timestamp(text.text) if form.fullmatch(text.text) else None
         if value is None:
-            self.fail(
-                "E0111",
-                f"'{text.text}' is not a point in time",
-                text.span,
-                "not a date with or without a time of day",
-                "write: TIMESTAMP '2020-01-31 23:59:00' (UTC) or TIMESTAMP '2020-01-31T23:59:00+01:00'",
-            )
+            self.fail("E0111", f"'{text.text}' is not {what}", text.span, label, help_text)
         return ast.Constant(ast.Kind.TIMESTAMP, value, self.span_from(start))
 
     def function(self) -> ast.Expression:
@@ -390,9 +386,7 @@ class ExpressionReader(Cursor):
                 or self.ahead().text in ("(", "-")
             ):
                 distinct = self.take_word()
-            args.append(self.expression())
-            while self.accept_sign(","):
-                args.append(self.expression())
+            args += self.listed(self.expression)
         self.expect_sign(")", "an operator, `,` or `)`")
         self.nesting -= 1
         is_filtered = self.now.word == "FILTER" and self.ahead().text == "("

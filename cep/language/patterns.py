@@ -210,9 +210,7 @@ class PatternReader(ExpressionReader):
         """Read what follows ``PERMUTE``."""
         self.deeper(word)
         self.expect_sign("(")
-        parts = [self.pattern()]
-        while self.accept_sign(","):
-            parts.append(self.pattern())
+        parts = self.listed(self.pattern)
         self.expect_sign(")", "`,` or `)`")
         self.nesting -= 1
         return ast.Permutation(tuple(parts), ast.Joint.STRICT, self.span_from(word.start))

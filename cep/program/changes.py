@@ -327,7 +327,7 @@ def _windows_of(placed: _Placed) -> bytes:
 
 def _missing(then: _Placed, now: _Placed) -> Iterator[str]:
     """Yield what open runs would have to hold, but do not."""
-    held = registers_then(then.rule, then.identity, now.rule, now.identity)
+    held = registers_then(then.identity, now.rule, now.identity)
     for register, place in zip(now.rule.registers, held, strict=True):
         if place < 0 and register.values is None:
             yield f"it needs `{register.label}`, which its open runs do not hold"
@@ -343,11 +343,9 @@ def _missing(then: _Placed, now: _Placed) -> Iterator[str]:
         yield PARTS["conditions"]
 
 
-def registers_then(
-    then: RuleProgram, identity_then: RuleIdentity, now: RuleProgram, identity_now: RuleIdentity
-) -> tuple[int, ...]:
-    """Return for each register of the rule `now` the register of the same contents in `then`, or -1."""
-    places = {(item.type, item.meaning): place for place, item in enumerate(identity_then.registers)}
+def registers_then(then: RuleIdentity, now: RuleProgram, identity_now: RuleIdentity) -> tuple[int, ...]:
+    """Return for each register of the rule `now` the register of the same contents `then`, or -1."""
+    places = {(item.type, item.meaning): place for place, item in enumerate(then.registers)}
     found: list[int] = []
     for number, (register, item) in enumerate(zip(now.registers, identity_now.registers, strict=True)):
         if register.values is None:

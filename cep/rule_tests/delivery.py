@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Any
@@ -117,12 +116,6 @@ def all_tables(rules: RuleSet, case: Case) -> dict[str, pa.Table]:
         parts += [case.events[name].take(pa.array(rows, pa.int64()))] if name in case.events else []
         found[name] = pa.concat_tables(parts)
     return found
-
-
-def without_events(case: Case, kept: Iterable[Arrival]) -> Case:
-    """Return a case with only some of its events."""
-    chosen = set(map(id, kept))
-    return replace(case, steps=tuple(step for step in case.steps if id(step) in chosen))
 
 
 def _begun(rules: RuleSet, case: Case) -> Chain:

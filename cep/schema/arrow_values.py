@@ -29,11 +29,12 @@ def valid_texts(texts: pa.Array) -> tuple[pa.Array, Mask]:
         texts.validate(full=True)
     except pa.ArrowInvalid:
         for row, value in enumerate(texts.cast(pa.binary()).to_pylist()):
-            bad[row] = value is not None and not _is_utf8(value)
+            bad[row] = value is not None and not is_utf8(value)
     return null_where(bad, texts), bad
 
 
-def _is_utf8(value: bytes) -> bool:
+def is_utf8(value: bytes) -> bool:
+    """Return whether bytes are text in UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -33,14 +33,14 @@ def _wait(low: float, high: float, unit_us: int = MINUTE_US) -> Callable[[Pen, o
     return lambda pen, _: pen.wait(low, high, unit_us)
 
 
-def _refund_part(n_parts: int) -> Step[Order]:
-    """Return a step that refunds one of `n_parts` parts."""
-    return lambda pen, order: pen.refund(order, order.cents // n_parts)
+def _refund_part(pen: Pen, order: Order) -> None:
+    """Refund a third of an order."""
+    pen.refund(order, order.cents // 3)
 
 
-def _refund_rest(n_parts: int) -> Step[Order]:
-    """Return a step that refunds everything except one of `n_parts` parts."""
-    return lambda pen, order: pen.refund(order, order.cents - order.cents // n_parts)
+def _refund_rest(pen: Pen, order: Order) -> None:
+    """Refund an order except for a third."""
+    pen.refund(order, order.cents - order.cents // 3)
 
 
 def _of_order(*steps: Step[Order], when: Callable[[Pen], object] = lambda pen: None) -> Plot:
@@ -167,11 +167,11 @@ PLOTS: Mapping[str, tuple[Mapping[str, Plot], Mapping[str, Plot]]] = {
     "refunded_twice": (
         {
             "refunded_again": _of_order(*_CANCELLED, Pen.refund, _HOURS_LATER, Pen.refund),
-            "refunded_again_in_part": _of_order(*_CANCELLED, Pen.refund, _HOURS_LATER, _refund_part(3)),
+            "refunded_again_in_part": _of_order(*_CANCELLED, Pen.refund, _HOURS_LATER, _refund_part),
         },
         {
             "refunded_once": _of_order(*_CANCELLED, Pen.refund),
-            "refunded_in_two_parts": _of_order(*_CANCELLED, _refund_part(3), _HOURS_LATER, _refund_rest(3)),
+            "refunded_in_two_parts": _of_order(*_CANCELLED, _refund_part, _HOURS_LATER, _refund_rest),
             "refunded_twice_and_never_cancelled": _of_order(
                 Pen.pay,
                 _wait(3, 10, HOUR_US),

@@ -62,12 +62,6 @@ _SPLITS = (
 )
 _FILES = ("empty", "refused", "gone", "changed")
 
-_OF_STATE = {
-    "carried": ("bytes", "carried by Spark"),
-    "recorded": ("bytes", "written in records"),
-    "written": ("bytes", "written in snapshots"),
-}
-
 
 class Metrics:
     """A collector of Prometheus for one pipeline. Every metric exists from the start, without values."""

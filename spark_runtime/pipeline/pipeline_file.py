@@ -318,7 +318,7 @@ class _Reader:
             file_mode=given.file_mode,
             keeps_files=given.keeps_files,
             state_memory_mb=given.state_memory_mb,
-            sink_formats=tuple(_peeked(node, "format") for node in _listed(found["sinks"])),
+            sink_formats=tuple(_peeked_format(node) for node in _listed(found["sinks"])),
             metrics=given.metrics,
             ui=given.ui,
             lineage=given.lineage,
@@ -433,7 +433,7 @@ class _Reader:
         needed, more = common
         own: tuple[str, ...] = of_others
         with suppress(CepError):  # `_chosen` reports it
-            own = lookup(_peeked(node, "format")).settings
+            own = lookup(_peeked_format(node)).settings
         known = dict.fromkeys((*needed, *own, *more))
         found = self.document.settings(node, what, known, needed, of_others)
         return None if found is None or any(name not in found for name in needed) else found
@@ -596,10 +596,10 @@ def _listed(node: yaml.Node) -> list[yaml.Node]:
     return node.value if isinstance(node, yaml.SequenceNode) else [node]
 
 
-def _peeked(node: yaml.Node, name: str) -> str:
-    """Return a setting as written; an empty text if it is missing or not a text."""
+def _peeked_format(node: yaml.Node) -> str:
+    """Return `format` as written; an empty text if it is missing or not a text."""
     entries = node.value if isinstance(node, yaml.MappingNode) else []
-    values = (value.value for key, value in entries if key.value == name)
+    values = (value.value for key, value in entries if key.value == "format")
     return next((value for value in values if isinstance(value, str)), "")
 
 

@@ -16,7 +16,7 @@ from cep.compiler.analysis.joins import resolve_joins, warn_of_unread
 from cep.compiler.analysis.lets import with_lets
 from cep.compiler.analysis.match_streams import MatchStreams
 from cep.compiler.analysis.names import Names, resolve_names, resolve_skip
-from cep.compiler.analysis.outputs import DEFAULT_SEVERITY, Outputs, match_columns, read_report, type_measures
+from cep.compiler.analysis.outputs import Outputs, match_columns, read_report, rule_of_events, type_measures
 from cep.compiler.analysis.parameters import check_parameters
 from cep.compiler.analysis.partitioning import Partitioning, read_partitioning
 from cep.compiler.analysis.patterns.pattern_warnings import warn_of_pattern
@@ -104,14 +104,8 @@ def _typed_rule(
     if not report.has_error_since(n_before):
         warn_of_undefined(rule, report)
     selection = _SELECTION[rule.mode or ast.Mode.EARLIEST]
-    return ir.Rule(
-        name=rule.name.text,
-        title=rule.title.text if rule.title is not None else "",
-        severity=rule.severity or DEFAULT_SEVERITY,
-        tags=rule.tags,
-        is_shadow=rule.is_shadow,
-        streams=tuple(stream.name for stream in partitioning.streams),
-        key=partitioning.key,
+    return replace(
+        rule_of_events(rule, partitioning),
         pattern=typed_pattern(rule.pattern, names.untils, distincts),
         window=None if rule.window is None else typed_window(rule.window),
         variables=variables,
@@ -119,8 +113,6 @@ def _typed_rule(
         selection=selection,
         skip=skip or ir.Skip(_default_skip(selection)),
         report=clauses,
-        origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
-        roles=partitioning.roles,
         subsets=tuple(ir.Subset(name, members) for name, members in names.subsets.items()),
         tables=names.tables_joined,
         matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
@@ -140,23 +132,10 @@ def _typed_window_rule(
     clauses = read_report(rule, report)
     if found is None or report.has_error_since(n_before):
         return None
-    return ir.Rule(
-        name=rule.name.text,
-        title=rule.title.text if rule.title is not None else "",
-        severity=rule.severity or DEFAULT_SEVERITY,
-        tags=rule.tags,
-        is_shadow=rule.is_shadow,
-        streams=tuple(stream.name for stream in partitioning.streams),
-        key=partitioning.key,
-        pattern=ir.Take(""),
-        window=None,
-        variables=(ir.Variable("", None),),
+    return replace(
+        rule_of_events(rule, partitioning),
         measures=found.measures,
-        selection=ir.Selection.EARLIEST,
-        skip=ir.Skip(ir.SkipKind.NO_SKIP),
         report=clauses,
-        origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
-        roles=partitioning.roles,
         tables=tuple(dict.fromkeys((*names.tables_joined, *found.windowing.tables))),
         matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
         windowing=found.windowing,

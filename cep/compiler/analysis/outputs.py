@@ -21,7 +21,7 @@ from cep.program.program import EVENT_COLUMNS, OUTCOME
 from cep.program.views import KIND, REVISION
 from cep.schema.time_literals import MAX_DURATION_US
 
-DEFAULT_SEVERITY = "medium"
+_DEFAULT_SEVERITY = "medium"
 
 MAX_MAX_RUNS = 1_000_000
 """Largest number in MAX RUNS."""
@@ -34,6 +34,27 @@ _OVERFLOW = {
     ast.Overflow.DROP_NEWEST: ir.Overflow.DROP_NEWEST,
     ast.Overflow.FAIL: ir.Overflow.FAIL,
 }
+
+
+def rule_of_events(rule: ast.Rule, partitioning: Partitioning) -> ir.Rule:
+    """Return `rule` with what it says about its name, streams and key; each event is a match of it."""
+    return ir.Rule(
+        name=rule.name.text,
+        title=rule.title.text if rule.title is not None else "",
+        severity=rule.severity or _DEFAULT_SEVERITY,
+        tags=rule.tags,
+        is_shadow=rule.is_shadow,
+        streams=tuple(stream.name for stream in partitioning.streams),
+        key=partitioning.key,
+        pattern=ir.Take(""),
+        window=None,
+        variables=(ir.Variable("", None),),
+        measures=(),
+        selection=ir.Selection.EARLIEST,
+        skip=ir.Skip(ir.SkipKind.NO_SKIP),
+        origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
+        roles=partitioning.roles,
+    )
 
 
 def match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from cep.compiler.aggregates import AGGREGATES
 from cep.compiler.analysis.conditions import is_of_bounded_size
 from cep.compiler.analysis.joins import resolve_joins
 from cep.compiler.analysis.names import resolve_names
-from cep.compiler.analysis.outputs import DEFAULT_SEVERITY, type_measures
+from cep.compiler.analysis.outputs import rule_of_events, type_measures
 from cep.compiler.analysis.partitioning import Partitioning
 from cep.compiler.analysis.view_rows import (
     Presence,
@@ -161,21 +161,13 @@ def typed_view(
         ir.Measure(KIND, kind),
         *(ir.Measure(measure.name, row.value(measure.expression)) for measure in selected),
     ]
-    return ir.Rule(
-        name=rule.name.text,
-        title=rule.title.text if rule.title is not None else "",
-        severity=rule.severity or DEFAULT_SEVERITY,
-        tags=rule.tags,
-        is_shadow=rule.is_shadow,
+    return replace(
+        rule_of_events(rule, partitioning),
         streams=(table.name,),
-        key=partitioning.key,
         pattern=ir.Take(_CHANGE),
-        window=None,
         variables=(ir.Variable(_CHANGE, row.differs([measure.expression for measure in selected])),),
         measures=tuple(ir.Measure(item.name, _of_change(item.expression)) for item in measures),
-        selection=ir.Selection.EARLIEST,
         skip=ir.Skip(ir.SkipKind.PAST_LAST),
-        origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         tables=(table, *(join.table for join in known)),
         viewing=ir.Viewing(change_stream(table, partitioning.key), kinds, where, selected),
     )

@@ -187,22 +187,13 @@ class Checker(ABC):
         values: Sequence[Expression | None],
         spans: Sequence[Span],
         kinds: Sequence[Type],
-        result: Type | None,
         span: Span,
     ) -> Expression | None:
-        """Return the call of `name` if each of `values` has one of the types `kinds`.
-
-        A `result` of None: the type of the first.
-        """
+        """Return the call of `name` if each of `values` has one of `kinds`; it has the type of the first."""
         checked = self.of_types(name, values, spans, kinds)
         if checked is None:
             return None
-        return self.call(
-            "concat" if name == "||" else name.lower(),
-            checked,
-            checked[0].type if result is None else result,
-            span,
-        )
+        return self.call("concat" if name == "||" else name.lower(), checked, checked[0].type, span)
 
     def call_of(
         self, function: str, values: Sequence[Expression | None], kind: Type, span: Span

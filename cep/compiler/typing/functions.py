@@ -208,7 +208,7 @@ class FunctionChecker(Checker):
                 return self._with_constant(name, node, args, spans)
             case "ABS":
                 kinds = (*NUMBERS, Type.INTERVAL)
-                return self.call_with(name, args, spans, kinds, None, node.span)
+                return self.call_with(name, args, spans, kinds, node.span)
             case _:
                 return self._numeric(name, args, spans, node.span)
 

@@ -37,7 +37,7 @@ class OperatorChecker(Checker):
             self._refuse_operator(node, Type.BOOLEAN, "|| joins texts; between conditions write OR")
             return None
         if node.operator == "||":
-            return self.call_with("||", [left, right], spans, (Type.STRING,), None, node.span)
+            return self.call_with("||", [left, right], spans, (Type.STRING,), node.span)
         kinds = {
             "+": (*NUMBERS, Type.TIMESTAMP, Type.INTERVAL),
             "-": (*NUMBERS, Type.TIMESTAMP, Type.INTERVAL),

@@ -136,7 +136,7 @@ class _Reader:
                 _LITERAL["{"],
             )
         else:
-            self._character(allow_class=True)
+            self._character()
             self._taken(start, 1)
 
     def _taken(self, start: int, steps: int) -> None:
@@ -145,14 +145,14 @@ class _Reader:
         if self.steps > MAX_STEPS:
             self._too_large(0, self.at)
 
-    def _character(self, *, allow_class: bool) -> str:
+    def _character(self) -> str:
         """Read one character, written as itself or escaped; "" is a class such as ``\\d``."""
         start = self.at
         sign = self.pattern[start]
         if sign != "\\":
             self.at += 1
             return sign
-        if allow_class and (found := _CLASS.match(self.pattern, start)):
+        if found := _CLASS.match(self.pattern, start):
             self.at = found.end()
             return ""
         found = _CHARACTER.match(self.pattern, start)
@@ -197,11 +197,11 @@ class _Reader:
     def _item(self) -> None:
         """Read a character, a class or a range in brackets."""
         start = self.at
-        low = self._character(allow_class=True)
+        low = self._character()
         if self.pattern[self.at : self.at + 1] != "-" or self.pattern[self.at + 1 : self.at + 2] in ("]", ""):
             return
         self.at += 1
-        high = "" if self.pattern[self.at] in "[-" else self._character(allow_class=True)
+        high = "" if self.pattern[self.at] in "[-" else self._character()
         if not low or not high or low > high:
             self._refuse(
                 BROKEN,

@@ -152,7 +152,7 @@ def _going_on(
     section = replace(then.section, fingerprint=identity.fingerprint, about=identity.packed)
     if now.windowed is not None:  # it has no runs
         return replace(then, rule=now, section=section, rows=np.zeros((0, row_width(now)), np.int64))
-    held = registers_then(then.rule, identity_then, now, identity)
+    held = registers_then(identity_then, now, identity)
     known = then.rows[:, at.VALID - at.STATE]
     rows = np.zeros((len(then.rows), row_width(now)), np.int64)
     first = at.REGISTER - at.STATE

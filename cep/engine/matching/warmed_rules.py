@@ -52,9 +52,9 @@ def warmed(program: Program, stored: bytes, past: bytes, rules: Collection[str])
             kept=all_kept([before.shared.kept, warm.shared.kept]),
         ),
         [
-            _of_rule(warm.rules[number], slots.of_past, slots.n)
+            _of_rule(warm.rules[number], slots.of_past)
             if number in numbers
-            else _of_rule(rule, slots.of_stored, slots.n)
+            else _of_rule(rule, slots.of_stored)
             for number, rule in enumerate(before.rules)
         ],
         _windows(before, warm, numbers, slots),
@@ -106,7 +106,7 @@ def _placed(rows: I64, was: I64, empty: I64) -> I64:
     return found
 
 
-def _of_rule(rule: OpenRule, was: I64, n_slots: int) -> OpenRule:
+def _of_rule(rule: OpenRule, was: I64) -> OpenRule:
     """Return the state of a rule with the slots of all keys."""
     of_rule = rule.rule
     rows = rule.rows[rows_of_slots(was[was >= 0], rule.n_runs)]

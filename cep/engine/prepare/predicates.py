@@ -244,7 +244,7 @@ def _apply(call: Call, args: tuple[Vector, ...]) -> Vector:
         case _:
             known = np.logical_and.reduce([arg.known for arg in args])
             with np.errstate(all="ignore"):
-                values, fits = _arithmetic(function, kind, *(arg.values for arg in args))
+                values, fits = _arithmetic(function, *(arg.values for arg in args))
             return Vector(values, known if fits is None else known & fits, kind)
 
 
@@ -335,7 +335,7 @@ def _where(condition: Mask, a: Vector, b: Vector, keep: Vector | None = None) ->
 
 
 def _arithmetic(  # noqa: PLR0912 - a case for each kind of column
-    function: str, kind: Type, a: npt.NDArray[Any], b: npt.NDArray[Any] | None = None
+    function: str, a: npt.NDArray[Any], b: npt.NDArray[Any] | None = None
 ) -> tuple[npt.NDArray[Any], Mask | None]:
     """Return the values and, if some have no result, which ones do."""
     is_float = a.dtype == np.float64

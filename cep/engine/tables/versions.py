@@ -164,11 +164,6 @@ class Versions:
         rows[places] = np.where(low > start, low - 1, -1)
         return rows
 
-    def rows_of(self, sought: Sought) -> I64:
-        """Return (n_keys,) int64: the first row with each of the distinct keys; -1: none."""
-        first, end = self._bounds(sought)
-        return np.where(end > first, first, -1)
-
     def _bounds(self, sought: Sought) -> tuple[I64, I64]:
         """Return (n_keys,) int64 twice: the first row with each of the distinct keys, and the end of its
         rows.

@@ -30,6 +30,7 @@ from cep.formats.payloads.protobuf_types import (
     is_required,
 )
 from cep.formats.text.lines import Lines
+from cep.schema.arrow_values import is_utf8
 
 Path = tuple[str, ...]
 
@@ -306,13 +307,5 @@ class Columns:
             try:
                 texts.cast(pa.string())
             except pa.ArrowInvalid:
-                is_text = [_is_text(value) for value in texts.to_pylist()]
+                is_text = [is_utf8(value) for value in texts.to_pylist()]
                 self.left[rows[other][~np.array(is_text)]] = True
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

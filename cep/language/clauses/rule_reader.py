@@ -19,7 +19,6 @@ from cep.language.clauses.forms import FORMS, clauses_shown
 from cep.language.clauses.joins import JoinClauses
 from cep.language.clauses.misplaced import refuse_without_window
 from cep.language.clauses.report import ReportClauses
-from cep.language.clauses.sources import read_sources
 from cep.language.clauses.window import WindowClauses
 from cep.language.cursor import goes_on, text_of
 from cep.language.foreign import Syntax, foreign_piece
@@ -262,54 +261,56 @@ class RuleReader:
         return self.parser.take().text.lower()
 
     def _read_tags(self) -> None:
-        parser = self.parser
-        tags = []
-        while True:
-            if parser.now.kind is Lexeme.TEXT:
-                tags.append(text_of(parser.take()).text)
-            else:
-                tags.append(parser.name("a tag: a name or a text").text)
-            if not parser.accept_sign(","):
-                break
-        self.tags = tuple(tags)
+        self.tags = tuple(self.parser.listed(self._tag))
         self.may_follow = "`,`"
+
+    def _tag(self) -> str:
+        if self.parser.now.kind is Lexeme.TEXT:
+            return text_of(self.parser.take()).text
+        return self.parser.name("a tag: a name or a text").text
 
     def _read_parameters(self) -> None:
-        parser = self.parser
-        found = []
-        while True:
-            name = parser.name("the name of a parameter")
-            parser.expect_sign("=")
-            value = parser.unary()
-            if not isinstance(value, ast.Constant) or value.kind is ast.Kind.NULL:
-                parser.fail(
-                    "E0101",
-                    "the value of a parameter is a constant",
-                    value.span,
-                    "not a constant",
-                    "write a number, a text, TRUE, FALSE, a duration or a TIMESTAMP: PARAM small = 5",
-                )
-            found.append(ast.Parameter(name, value))
-            if not parser.accept_sign(","):
-                break
-        self.parameters = tuple(found)
+        self.parameters = tuple(self.parser.listed(self._parameter))
         self.may_follow = "`,`"
 
+    def _parameter(self) -> ast.Parameter:
+        parser = self.parser
+        name = parser.name("the name of a parameter")
+        parser.expect_sign("=")
+        value = parser.unary()
+        if not isinstance(value, ast.Constant) or value.kind is ast.Kind.NULL:
+            parser.fail(
+                "E0101",
+                "the value of a parameter is a constant",
+                value.span,
+                "not a constant",
+                "write a number, a text, TRUE, FALSE, a duration or a TIMESTAMP: PARAM small = 5",
+            )
+        return ast.Parameter(name, value)
+
     def _read_streams(self) -> None:
-        self.streams, self.matches = read_sources(self.parser)
+        """Read ``logins, MATCHES OF scan, ...``. MATCHES is also a name of streams."""
+        found = self.parser.listed(self._source)
+        self.streams = tuple(name for name, _ in found)
+        self.matches = tuple(at for at, (_, is_rule) in enumerate(found) if is_rule)
         self.may_follow = "`,`"
+
+    def _source(self) -> tuple[ast.Name, bool]:
+        """Read the name of a stream or, after MATCHES OF, of a rule; return whether it is that of a rule."""
+        parser = self.parser
+        if parser.now.word == "MATCHES" and parser.ahead().word == "OF":
+            parser.take_word()
+            parser.take_word()
+            return parser.name("the name of a rule"), True
+        return parser.name("the name of a stream"), False
 
     def _read_join(self) -> None:
         self.joins.read()
         self.may_follow = "AND"
 
     def _read_key(self) -> None:
-        parser = self.parser
-        parser.expect_word("BY")
-        parts = [self._key_part()]
-        while parser.accept_sign(","):
-            parts.append(self._key_part())
-        self.key = tuple(parts)
+        self.parser.expect_word("BY")
+        self.key = tuple(self.parser.listed(self._key_part))
         self.may_follow = "`,`"
 
     def _key_part(self) -> ast.KeyPart:
@@ -348,48 +349,42 @@ class RuleReader:
         self.window = self.parser.window()
 
     def _read_subsets(self) -> None:
-        parser = self.parser
-        found = []
-        while True:
-            name = parser.name("the name of a subset")
-            parser.expect_sign("=")
-            parser.expect_sign("(")
-            members = tuple(parser.names("the name of a variable"))
-            parser.expect_sign(")", "`,` or `)`")
-            found.append(ast.Subset(name, members))
-            if not parser.accept_sign(","):
-                break
-        self.subsets = tuple(found)
+        self.subsets = tuple(self.parser.listed(self._subset))
         self.may_follow = "`,`"
 
-    def _read_lets(self) -> None:
+    def _subset(self) -> ast.Subset:
         parser = self.parser
-        found = []
-        while True:
-            name = parser.name("the name of a value")
-            stream = parser.name("the name of a stream") if parser.accept_word("ON") else None
-            parser.expect_sign("=")
-            found.append(ast.Let(name, parser.condition(), stream))
-            if not parser.accept_sign(","):
-                break
-        self.lets = tuple(found)
+        name = parser.name("the name of a subset")
+        parser.expect_sign("=")
+        parser.expect_sign("(")
+        members = tuple(parser.names("the name of a variable"))
+        parser.expect_sign(")", "`,` or `)`")
+        return ast.Subset(name, members)
+
+    def _read_lets(self) -> None:
+        self.lets = tuple(self.parser.listed(self._let))
         self.may_follow = "an operator, `,`"
 
-    def _read_definitions(self) -> None:
+    def _let(self) -> ast.Let:
         parser = self.parser
-        found = []
-        while True:
-            variable = parser.name("the name of a variable")
-            stream, key = self._read_role()
-            condition = None
-            if (stream is None and not key) or parser.now.word == "AS":
-                parser.expect_word("AS")
-                condition = parser.condition()
-            found.append(ast.Definition(variable, condition, stream, key))
-            if not parser.accept_sign(","):
-                break
-        self.definitions = tuple(found)
+        name = parser.name("the name of a value")
+        stream = parser.name("the name of a stream") if parser.accept_word("ON") else None
+        parser.expect_sign("=")
+        return ast.Let(name, parser.condition(), stream)
+
+    def _read_definitions(self) -> None:
+        self.definitions = tuple(self.parser.listed(self._definition))
         self.may_follow = "an operator, `,`"
+
+    def _definition(self) -> ast.Definition:
+        parser = self.parser
+        variable = parser.name("the name of a variable")
+        stream, key = self._read_role()
+        condition = None
+        if (stream is None and not key) or parser.now.word == "AS":
+            parser.expect_word("AS")
+            condition = parser.condition()
+        return ast.Definition(variable, condition, stream, key)
 
     def _read_role(self) -> tuple[ast.Name | None, tuple[ast.Name, ...]]:
         """Read what a variable's events are: ``[ON stream] [BY column | BY (column, ...)]``."""
@@ -407,17 +402,15 @@ class RuleReader:
         return stream, key
 
     def _read_measures(self) -> None:
-        parser = self.parser
-        found = []
-        while True:
-            expression = parser.condition()
-            if not parser.accept_word("AS"):
-                parser.unexpected("an operator or AS", "give every measure a name: b.amount AS loss")
-            found.append(ast.Measure(expression, parser.name("the measure's name")))
-            if not parser.accept_sign(","):
-                break
-        self.measures = tuple(found)
+        self.measures = tuple(self.parser.listed(self._measure))
         self.may_follow = "`,`"
+
+    def _measure(self) -> ast.Measure:
+        parser = self.parser
+        expression = parser.condition()
+        if not parser.accept_word("AS"):
+            parser.unexpected("an operator or AS", "give every measure a name: b.amount AS loss")
+        return ast.Measure(expression, parser.name("the measure's name"))
 
     def _read_mode(self) -> None:
         parser = self.parser

@@ -69,21 +69,19 @@ class ViewReader(RuleReader):
 
     def _read_select(self) -> None:
         """Read ``expression [AS name], ...``; a single column keeps its name."""
-        parser = self.parser
-        found = []
-        while True:
-            expression = parser.condition()
-            if parser.accept_word("AS"):
-                name = parser.name("the name of a column of the view")
-            elif isinstance(expression, ast.Column):
-                name = expression.name
-            else:
-                parser.unexpected("an operator or AS", "give what is no column a name: a.x + b.x AS total")
-            found.append(ast.Measure(expression, name))
-            if not parser.accept_sign(","):
-                break
-        self.measures = tuple(found)
+        self.measures = tuple(self.parser.listed(self._column))
         self.may_follow = "AS, `,`"
+
+    def _column(self) -> ast.Measure:
+        parser = self.parser
+        expression = parser.condition()
+        if parser.accept_word("AS"):
+            name = parser.name("the name of a column of the view")
+        elif isinstance(expression, ast.Column):
+            name = expression.name
+        else:
+            parser.unexpected("an operator or AS", "give what is no column a name: a.x + b.x AS total")
+        return ast.Measure(expression, name)
 
     def finish(self, span: Span, sound: bool) -> ast.Rule | None:
         """Return the view, or None after reporting missing clauses."""

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from cep.errors import InputError
-from cep.write_errors import writing
+from cep.write_errors import require_folder
 from spark_runtime.sinks.protocol import Collected, Guarantee, Mark, MicroBatch, Output
 from spark_runtime.sources.secrets import all_replaced, without_secrets
 from spark_runtime.wire.plan import IDENTITY_DIGITS
@@ -44,12 +44,7 @@ class DeltaSink:
         for name in self.partition_by:
             self._require_partition(name)
         if self._is_local:
-            with writing(self.path):
-                folder = Path(self.path)
-                folder.mkdir(parents=True, exist_ok=True)
-                probe = folder / f"_probe-{os.getpid()}"
-                probe.write_bytes(b"x")
-                probe.unlink()
+            require_folder(self.path, f"_probe-{os.getpid()}")
         with self._said():
             self._table = self._there()
             if self._table is None:

@@ -235,7 +235,7 @@ class KinesisClient:
             n_ahead = len(shard.sequences) - shard.index(position)
             if n_ahead and (n_ahead >= AHEAD_MESSAGES or shard.n_bytes >= AHEAD_BYTES):
                 return
-            records, is_last = self._next(place, shard, position)
+            records, is_last = self._next(place, shard)
             kept = [record for record in records if not self._is_later(record)]
             self._require_plain(place, kept)
             shard.records += kept
@@ -247,7 +247,7 @@ class KinesisClient:
             if is_last:
                 return
 
-    def _next(self, place: Place, shard: _Shard, position: int) -> tuple[list[Any], bool]:
+    def _next(self, place: Place, shard: _Shard) -> tuple[list[Any], bool]:
         """Return the next records, and whether they are the last ones for now."""
         if shard.iterator is None:
             shard.iterator, skipped = self._behind_known(place, shard.last)

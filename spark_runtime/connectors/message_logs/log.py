@@ -209,7 +209,7 @@ class MessageLog(Protocol):
         """Return a partition as text, ``orders[3]``, which is also the name of a source partition."""
 
 
-def lost(log: MessageLog, place: Place, start: int, first: int, n: int | None) -> InputError:
+def lost(log: MessageLog, place: Place, first: int, n: int | None) -> InputError:
     """Return the error for `n` messages that were removed before they were read; None: unknown number."""
     noun, origin = log.words.noun, log.origin(place)
     gone = "messages" if n is None else f"{n:,} messages"

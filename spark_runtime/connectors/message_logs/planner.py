@@ -314,7 +314,7 @@ class MessagePlanner:
                 )
             first = self._begins[place]
             if at < first and not self.reading.goes_on_without:
-                raise lost(log, place, at, first, first - at)
+                raise lost(log, place, first, first - at)
             left[place] = (min(max(at, first), end), end)
         found = positions.copy()
         for place, n in self._shares(left, most).items():

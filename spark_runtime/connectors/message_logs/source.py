@@ -105,7 +105,7 @@ class MessageSource:
     def _behind_lost(self, part: MessageRange, first: int, n: int | None, counts: Counts) -> MessageRange:
         """Return the rest of a range after `n` lost messages, which are counted or refused."""
         if not self.reading.goes_on_without:
-            raise lost(self.reading.log, part.place, part.start, first, n)
+            raise lost(self.reading.log, part.place, first, n)
         origin = self.reading.log.origin(part.place)
         counts.lost[origin] = counts.lost.get(origin, 0) + (1 if n is None else n)
         return part._replace(start=min(first, part.end))

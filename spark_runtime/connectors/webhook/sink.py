@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cep.errors import InputError
-from cep.write_errors import writing
+from cep.write_errors import require_folder, writing
 from spark_runtime.connectors.webhook.sending import Refused, Sending
 from spark_runtime.sinks.messages import messages
 from spark_runtime.sinks.owner import WRITTEN_BY, Owner, text_of
 from spark_runtime.sinks.protocol import Collected, Guarantee, MicroBatch, Output
 from spark_runtime.storage.checkpoint_files import LocalFiles
-
-_SHOWN = 3
 
 
 @dataclass(slots=True)
@@ -46,16 +44,10 @@ class WebhookSink:
         """Connect to the server, and try to write to the folder of refused rows."""
         self.sending.endpoint.check()
         if self.refused_path:
+            require_folder(self.refused_path, f".probe-{os.getpid()}")
             with writing(self.refused_path):
-                folder = Path(self.refused_path)
-                folder.mkdir(parents=True, exist_ok=True)
-                probe = folder / f".probe-{os.getpid()}"
-                probe.write_bytes(b"x")
-                probe.unlink()
-                if (
-                    self.owner is not None
-                    and (file := folder / f"batch={MicroBatch(None, 0).name}.json").exists()
-                ):
+                file = Path(self.refused_path) / f"batch={MicroBatch(None, 0).name}.json"
+                if self.owner is not None and file.exists():
                     says = LocalFiles(self.refused_path).read(WRITTEN_BY)
                     self.owner.require(self.refused_path, self.output.kind, str(file), says)
 
