@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from cep.counts import Counts
     from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, StateError
     from cep.formats.files import BadFile, Format
+    from cep.local.find_matches import find_matches
     from cep.local.match_file import Result, match_file
     from cep.rule_set import RuleSet
     from cep.rulebook import load_rules
     from cep.schema.stream import DeviceClock, Field, Stream
     from cep.settings.schema_file import load_streams
-    from cep.testing import find_matches
     from cep.why.given import find_reasons
 
 __all__ = [
@@ -52,7 +52,7 @@ _MODULES = {
     **dict.fromkeys(("Result", "match_file"), "cep.local.match_file"),
     "Counts": "cep.counts",
     "RuleSet": "cep.rule_set",
-    "find_matches": "cep.testing",
+    "find_matches": "cep.local.find_matches",
     "find_reasons": "cep.why.given",
     "load_rules": "cep.rulebook",
     "load_streams": "cep.settings.schema_file",

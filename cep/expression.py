@@ -100,30 +100,21 @@ class Frame(IntEnum):
 class Window:
     """The events of the key in a window: those up to an event that are within its frame.
 
-    Parameters
-    ----------
-    frame
-        The kind.
-    length
-        Microseconds of TIME, TUMBLING, HOPPING and SESSION; events of EVENTS; else 0.
-    previous
-        Whether the event itself does not count (PREVIOUS). Events after it never do, not even those of its
-        instant.
-    offset_us
-        TUMBLING, HOPPING: windows start this long after the multiples of the length, or of `every_us`, since
-        1970.
-    zone
-        TUMBLING: the zone at whose midnights the windows start, if their length is whole days, or whose clock
-        shows the multiples, if it is shorter. Empty: UTC.
-    is_whole
-        Whether it is the window of a window rule, which has all its events, and values when it ends.
-    every_us
-        HOPPING: the microseconds from the start of one window to the next.
-    most_us
-        SESSION of a window rule: a session ends at this length at the latest; 0: whenever it pauses.
-    step_us
-        TIME: the window starts at a multiple of this many microseconds since 1970, the last one that is at
-        least `length` before the event; 0: exactly `length` before the event. The length is a multiple of it.
+    - `frame`: the kind.
+    - `length`: microseconds of TIME, TUMBLING, HOPPING and SESSION; events of EVENTS; else 0.
+    - `previous`: whether the event itself does not count (PREVIOUS). Events after it never do, not even those
+      of its instant.
+    - `offset_us`: TUMBLING, HOPPING: windows start this long after the multiples of the length, or of
+      `every_us`, since 1970.
+    - `zone`: TUMBLING: the zone at whose midnights the windows start, if their length is whole days, or whose
+      clock shows the multiples, if it is shorter. Empty: UTC.
+    - `is_whole`: whether it is the window of a window rule, which has all its events, and values when it
+      ends.
+    - `every_us`: HOPPING: the microseconds from the start of one window to the next.
+    - `most_us`: SESSION of a window rule: a session ends at this length at the latest; 0: whenever it pauses.
+    - `step_us`: TIME: the window starts at a multiple of this many microseconds since 1970, the last one that
+      is at least `length` before the event; 0: exactly `length` before the event. The length is a multiple of
+      it.
     """
 
     frame: Frame

@@ -46,17 +46,11 @@ class _BuiltIn(NamedTuple):
 class Registry(Generic[T]):
     """Named objects, loaded when their name is requested.
 
-    Parameters
-    ----------
-    what
-        The kind of its objects, for messages: ``format``.
-    group
-        The group of entry points of other packages.
-    built_in
-        Name -> where it is in this package, written as in an entry point: ``module:attribute``, with
-        ``[extra]`` after it if it needs an extra.
-    protocols
-        The members of each kind of object that may be registered.
+    - `what`: the kind of its objects, for messages: ``format``.
+    - `group`: the group of entry points of other packages.
+    - `built_in`: name -> where it is in this package, written as in an entry point: ``module:attribute``,
+      with ``[extra]`` after it if it needs an extra.
+    - `protocols`: the members of each kind of object that may be registered.
     """
 
     def __init__(

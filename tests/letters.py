@@ -18,9 +18,9 @@ from cep.compiler.pattern_shape import summary, variable_names
 from cep.errors import Source
 from cep.language import ast
 from cep.language.front_ends import read_rules
+from cep.local.find_matches import find_matches
 from cep.program.program import EVENT, EVENT_COLUMNS, EVENT_NUMBER, EVENT_VARIABLE, OUTCOME, TIMEOUT
 from cep.schema.stream import Field, Stream, TableSettings
-from cep.testing import find_matches
 
 LETTERS = Stream(
     name="letters",

@@ -19,10 +19,7 @@ PAGE = Path(__file__).parents[1] / "docs/reference/errors.md"
 def errors_page(page: str) -> str:
     """Return the page with the sections and headings that the table of codes gives it.
 
-    Raises
-    ------
-    ValueError
-        The page explains a code that is not in the table, or explains one twice.
+    Raises ValueError: the page explains a code that is not in the table, or explains one twice.
     """
     top, *sections = re.split(r"^## ", page, flags=re.MULTILINE)
     texts: dict[str, str] = {}

@@ -75,16 +75,10 @@ class Extent:
 class Backtest:
     """The alerts of `rules` over history.
 
-    Parameters
-    ----------
-    matches
-        The matches that count (`RuleSet.match_schema`), in order.
-    n_events
-        The events of the sample in the range of dates.
-    from_us, to_us
-        The range; without bounds, the times of the first and the last event.
-    share
-        The share of the keys in the sample.
+    - `matches`: the matches that count (`RuleSet.match_schema`), in order.
+    - `n_events`: the events of the sample in the range of dates.
+    - `from_us`, `to_us`: the range; without bounds, the times of the first and the last event.
+    - `share`: the share of the keys in the sample.
     """
 
     rules: RuleSet

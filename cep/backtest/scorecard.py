@@ -27,18 +27,12 @@ class Advice(StrEnum):
 class Thresholds:
     """From which figures on a rule is to be tuned or retired.
 
-    Parameters
-    ----------
-    a_day
-        More alerts a day are too many.
-    noise
-        A larger share of repeated alerts is too large.
-    confirmed
-        A smaller share of confirmed alerts is too small; below a tenth of it the rule is worth nothing.
-    verdicts
-        With fewer verdicts the share of confirmed alerts says nothing.
-    silent_days
-        So long without an alert is too long.
+    - `a_day`: more alerts a day are too many.
+    - `noise`: a larger share of repeated alerts is too large.
+    - `confirmed`: a smaller share of confirmed alerts is too small; below a tenth of it the rule is worth
+      nothing.
+    - `verdicts`: with fewer verdicts the share of confirmed alerts says nothing.
+    - `silent_days`: so long without an alert is too long.
     """
 
     a_day: float = 50.0
@@ -52,16 +46,10 @@ class Thresholds:
 class Card:
     """A rule on the score card.
 
-    Parameters
-    ----------
-    noise
-        The share of alerts that repeat an alert of their key on the same day.
-    tests
-        Cases of its test file.
-    changed
-        The date of its last change; empty: not known.
-    verdicts, confirmed
-        Alerts with a verdict, and those of them that are confirmed.
+    - `noise`: the share of alerts that repeat an alert of their key on the same day.
+    - `tests`: cases of its test file.
+    - `changed`: the date of its last change; empty: not known.
+    - `verdicts`, `confirmed`: alerts with a verdict, and those of them that are confirmed.
     """
 
     rule: str

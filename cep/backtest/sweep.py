@@ -103,16 +103,10 @@ def _is_name(node: Any, name: str) -> bool:
 def candidates(declared: ast.Constant, seen: pa.ChunkedArray | None, n_values: int) -> tuple[str, ...]:
     """Return about `n_values` values to try for a parameter, the declared one among them, in order.
 
-    Parameters
-    ----------
-    seen
-        The values of the column that is compared with the parameter: their quantiles are tried. None:
-        multiples of the declared value are tried.
+    Raises InputError: the parameter is a text, a time or a boolean, or 0 and compared with no column (E0693).
 
-    Raises
-    ------
-    InputError
-        The parameter is a text, a time or a boolean, or 0 and compared with no column (E0693).
+    `seen`: the values of the column that is compared with the parameter: their quantiles are tried. None:
+    multiples of the declared value are tried.
     """
     own = declared.value
     if declared.kind not in _TUNED or own is None:

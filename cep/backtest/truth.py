@@ -119,18 +119,11 @@ def _with_subject(
 def read_truth(path: str | Path, same: Same, matches: pa.Schema) -> tuple[pa.Table, Same]:
     """Return the stories of a file, and the columns by which matches of `matches` meet them.
 
-    Parameters
-    ----------
-    path
-        A file of Parquet, CSV or JSON lines with the columns ``rule``, ``start``, ``end``, maybe ``label``
-        and others, as `scenarios` write it. Without labels all stories are to be found.
-    same
-        What was given; a column that `matches` have under the same name needs nothing.
+    Raises InputError: the file cannot be read, lacks a column, or has nothing to compare (E0690).
 
-    Raises
-    ------
-    InputError
-        The file cannot be read, lacks a column, or has nothing to compare (E0690).
+    `path`: a file of Parquet, CSV or JSON lines with the columns ``rule``, ``start``, ``end``, maybe
+    ``label`` and others, as `scenarios` write it. Without labels all stories are to be found. `same`: what
+    was given; a column that `matches` have under the same name needs nothing.
     """
     truth = _read(Path(path))
     missing = [name for name in (*_OF_STORY, *same) if name not in truth.column_names]

@@ -69,19 +69,10 @@ def propose(
 ) -> Proposal:
     """Return the best of the values that are tried.
 
-    Parameters
-    ----------
-    declared
-        The value that the parameter has now.
-    seen
-        The values of the column that is compared with the parameter; None: none is known.
-    run
-        Returns the figures of the rule for each of some values.
+    Raises InputError: there are no values in between (E0693).
 
-    Raises
-    ------
-    InputError
-        There are no values in between (E0693).
+    `declared`: the value that the parameter has now. `seen`: the values of the column that is compared with
+    the parameter; None: none is known. `run`: returns the figures of the rule for each of some values.
     """
     values = candidates(parameter.value, seen, N_FIRST)
     tried = [Tried(value, of) for value, of in zip(values, run(values), strict=True)]

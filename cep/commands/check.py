@@ -8,13 +8,7 @@ from pathlib import Path
 import click
 
 from cep.commands.group import EXIT_PROBLEMS, show
-from cep.commands.options import (
-    problems_format_option,
-    quiet_option,
-    set_option,
-    show_as,
-    streams_option,
-)
+from cep.commands.options import problems_format_option, quiet_option, set_option, show_as, streams_option
 
 
 @click.command()

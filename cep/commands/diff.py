@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cep.commands.group import EXIT_PROBLEMS, EXIT_STATE_ENDS
-from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option
+from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option, table_or_json
 
 if TYPE_CHECKING:
     from cep.output.compare import Fired
@@ -24,16 +24,9 @@ if TYPE_CHECKING:
 class _Stored:
     """What is stored.
 
-    Parameters
-    ----------
-    rules
-        The rules that wrote it.
-    open_runs
-        The number of open runs of each rule.
-    read_until
-        The greatest event time that was read, as text; None: no event was.
-    has_corrections
-        Whether it is the state of corrections.
+    - `open_runs`: the number of open runs of each rule.
+    - `read_until`: the greatest event time that was read, as text; None: no event was.
+    - `has_corrections`: whether it is the state of corrections.
     """
 
     rules: RuleSet
@@ -72,13 +65,7 @@ class _Stored:
 )
 @streams_option
 @set_option
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(list(AS_JSON)),
-    default="table",
-    help="json: one JSON object.",
-)
+@table_or_json("json: one JSON object.")
 def diff(  # noqa: PLR0913 - an option of the command is an argument
     paths: Sequence[Path],
     checkpoint: str | None,

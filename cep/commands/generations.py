@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cep.commands.approve import files_of
-from cep.commands.options import AS_JSON
+from cep.commands.options import AS_JSON, table_or_json
 
 if TYPE_CHECKING:
     from cep.program.changes import RuleChange
@@ -29,13 +29,7 @@ if TYPE_CHECKING:
     metavar="VERSION",
     help="Show only the rule that has this version, when it ran, and its text.",
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(list(AS_JSON)),
-    default="table",
-    help="json: a JSON object in each line, with the texts of the rules.",
-)
+@table_or_json("json: a JSON object in each line, with the texts of the rules.")
 def history(checkpoint: str, shows_diff: bool, version: str | None, output_format: str) -> None:
     """Show the rules that ran on the CHECKPOINT of a pipeline: since when, by whom, and what changed."""
     from spark_runtime.pipeline.checkpoint import recorded_rules

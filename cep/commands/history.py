@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cep.commands.group import EXIT_PASSED_OVER
 from cep.commands.match import Reading, input_option, input_paths, require_order
 from cep.commands.options import (
-    AS_JSON,
+    Command,
     only_option,
     progress_option,
     quiet_option,
     set_option,
     streams_option,
+    table_or_json,
 )
 from cep.commands.progress_line import progress_line
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from cep.rule_set import RuleSet
     from cep.rulebook import Rulebook
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path)),
@@ -58,13 +58,7 @@ _OPTIONS = (
     click.option(
         "--spark", is_flag=True, help="Run on Spark: inputs are what Spark reads, or tables of its catalog."
     ),
-    click.option(
-        "--format",
-        "output_format",
-        type=click.Choice(list(AS_JSON)),
-        default="table",
-        help="json: one JSON object.",
-    ),
+    table_or_json("json: one JSON object."),
     quiet_option,
     progress_option,
 )

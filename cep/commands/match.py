@@ -6,13 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from cep.commands.group import EXIT_PASSED_OVER, show
 from cep.commands.options import (
+    Command,
     only_option,
     progress_option,
     quiet_option,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from cep.formats.chunks import Chunk
     from cep.rule_set import Corrections, RuleSet
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _MAX_SHOWN = 50
 """Most matches shown on a terminal without --limit."""
@@ -48,7 +48,7 @@ def _formats(context: click.Context, parameter: click.Parameter, begun: str) -> 
     return [CompletionItem(name) for name in FORMATS.names if name.startswith(begun)]
 
 
-def input_option(*, required: bool) -> Callable[[_Command], _Command]:
+def input_option(*, required: bool) -> Callable[[Command], Command]:
     """Return the option for files of events."""
     return click.option(
         "-i",

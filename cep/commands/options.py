@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from cep.diagnostics.diagnostic import Diagnostic, to_json
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 quiet_option = click.option(
     "-q",
@@ -94,6 +97,14 @@ def show_as(output_format: str, files: Iterable[str], problems: Sequence[Diagnos
 
 AS_JSON = {"table": False, "json": True}
 """Values of `--format`, and whether each is JSON."""
+
+
+def table_or_json(help_text: str) -> Callable[[Command], Command]:
+    """Return the option `--format` of a verb that writes tables or JSON; `help_text` says which JSON."""
+    return click.option(
+        "--format", "output_format", type=click.Choice(list(AS_JSON)), default="table", help=help_text
+    )
+
 
 PIPELINE_FILES = frozenset((".yaml", ".yml"))
 """Endings of pipeline files, where rule files may be given, too."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cep.commands.options import AS_JSON, progress_option, quiet_option, streams_option
+from cep.commands.options import AS_JSON, progress_option, quiet_option, streams_option, table_or_json
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import InputError
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @streams_option
 @click.option("--input-format", metavar="NAME", help="json, csv, parquet, ... Default: by the file's ending.")
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(list(AS_JSON)),
-    default="table",
-    help="json: one JSON object for each stream.",
-)
+@table_or_json("json: one JSON object for each stream.")
 @quiet_option
 @progress_option
 def profile(

@@ -13,15 +13,10 @@ _ERASE = "\r\x1b[K"
 class ProgressLine:
     """The line on which progress is shown.
 
-    Parameters
-    ----------
-    stream
-        Standard error. Progress is never written to standard output, because a program may read that.
-    is_shown
-        Whether progress is shown. On a terminal a text replaces the text before it; elsewhere each text is a
-        line of its own.
-    is_silent
-        Whether to print nothing at all, not even the progress of work that takes minutes.
+    - `stream`: standard error. Progress is never written to standard output, because a program may read that.
+    - `is_shown`: whether progress is shown. On a terminal a text replaces the text before it; elsewhere each
+      text is a line of its own.
+    - `is_silent`: whether to print nothing at all, not even the progress of work that takes minutes.
     """
 
     stream: TextIO

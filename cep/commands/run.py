@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from cep.commands.group import EXIT_PASSED_OVER
-from cep.commands.options import AS_JSON, quiet_option, roots_option, shadow_option, spark_settings_option
+from cep.commands.options import (
+    AS_JSON,
+    quiet_option,
+    roots_option,
+    shadow_option,
+    spark_settings_option,
+    table_or_json,
+)
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 from cep.errors import CepError
@@ -42,13 +49,7 @@ def compile_for(pipeline: Path, quiet: bool = False, trust: Trust | None = None)
     is_flag=True,
     help="Continue from the checkpoint although sinks have more than it knows; this is written again.",
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(list(AS_JSON)),
-    default="table",
-    help="How the summary is written: as text to standard error, or as JSON to standard output.",
-)
+@table_or_json("How the summary is written: as text to standard error, or as JSON to standard output.")
 @click.option(
     "--ui",
     metavar="[HOST:]PORT",

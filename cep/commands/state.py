@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.options import AS_JSON
+from cep.commands.options import AS_JSON, table_or_json
 from cep.schema.time_literals import time_for_people
 
 if TYPE_CHECKING:
@@ -23,13 +23,7 @@ Row = dict[str, Any]
 _NEVER = 1 << 62
 """An event time that is no time of the years 1 to 9999."""
 
-format_option = click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(list(AS_JSON)),
-    default="table",
-    help="json: a JSON object in each line.",
-)
+format_option = table_or_json("json: a JSON object in each line.")
 _checkpoint = click.argument("checkpoint")
 
 

@@ -10,7 +10,7 @@ import click
 
 from cep.commands.group import show
 from cep.commands.match import input_option, input_paths, require_order
-from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option
+from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option, table_or_json
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import compile_engine
 from cep.errors import Diagnostic, InputError, Source, Span
@@ -47,13 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--input-format", metavar="NAME", help="json, csv, parquet, ... Default: by the ending of the file."
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(list(AS_JSON)),
-    default="table",
-    help="json: one JSON object, with the code of each reason.",
-)
+@table_or_json("json: one JSON object, with the code of each reason.")
 def why(  # noqa: PLR0913 - an option of the command is an argument
     rules: Sequence[Path],
     inputs: Sequence[str],

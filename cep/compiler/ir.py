@@ -345,16 +345,10 @@ class JoinKind(StrEnum):
 class Viewing:
     """What makes a rule a view: a row for each change of a row of a join.
 
-    Parameters
-    ----------
-    changes
-        The stream of the rule.
-    kinds
-        The joined tables in the order in which they are written, with how they are joined.
-    where
-        Which rows exist; None: all.
-    selected
-        What a row has.
+    - `changes`: the stream of the rule.
+    - `kinds`: the joined tables in the order in which they are written, with how they are joined.
+    - `where`: which rows exist; None: all.
+    - `selected`: what a row has.
     """
 
     changes: ChangeStream

@@ -28,16 +28,10 @@ class Clause:
 class Outline:
     """The names in a rule or a view.
 
-    Parameters
-    ----------
-    start, end
-        Where the rule is in its text.
-    streams, rules, tables
-        What its FROM and its joins name; `rules` follow MATCHES OF.
-    steps
-        The variables of its pattern and its definitions, each with its stream if DEFINE names one.
-    parameters, lets, measures
-        Their names with the text of their values.
+    - `start`, `end`: where the rule is in its text.
+    - `streams`, `rules`, `tables`: what its FROM and its joins name; `rules` follow MATCHES OF.
+    - `steps`: the variables of its pattern and its definitions, each with its stream if DEFINE names one.
+    - `parameters`, `lets`, `measures`: their names with the text of their values.
     """
 
     start: int

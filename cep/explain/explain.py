@@ -15,16 +15,7 @@ from cep.explain.feeds import feeds
 from cep.explain.shown import show_bound, show_duration, show_expression, show_gap, show_node
 from cep.explain.tables import joined_tables, view_lines
 from cep.explain.window_rules import window_rule_lines
-from cep.expression import (
-    Aggregate,
-    Expression,
-    Frame,
-    Windowed,
-    is_joined,
-    is_local,
-    is_windowed,
-    walk,
-)
+from cep.expression import Aggregate, Expression, Frame, Windowed, is_joined, is_local, is_windowed, walk
 from cep.language.printer import print_expression
 from cep.program.program import RuleProgram
 from cep.program.window_functions import Function, Kept, KeptState, Parameter

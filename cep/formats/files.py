@@ -21,13 +21,7 @@ from cep.formats.chunks import Chunk, Piece, checked, no_events, with_columns, w
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.path_names import PathPattern, check_names, path_pattern, path_values
 from cep.formats.protocol import FileFormat
-from cep.formats.registry import (
-    FORMATS,
-    format_of_name,
-    in_words,
-    known_suffixes,
-    record_formats,
-)
+from cep.formats.registry import FORMATS, format_of_name, in_words, known_suffixes, record_formats
 from cep.formats.text.damaged import BYTES_BEHIND, COMPRESSED
 from cep.formats.text.text_files import STDIN, Bounds, TextReader, line_blocks
 from cep.schema.stream import Stream
@@ -60,19 +54,12 @@ class BadFile(StrEnum):
 class Reading:
     """How files of a stream are read.
 
-    Parameters
-    ----------
-    keys
-        Keys of the rules: an event with a NULL in each of them is a dead letter.
-    on_bad_file
-        What happens to a file that cannot be read completely.
-    block_bytes
-        Bytes of text that are examined together.
-    in_worker
-        Whether repeated texts of a Parquet file become Arrow dictionaries, and Arrow starts no threads,
-        because there is a process for each core.
-    pattern
-        The pattern by which the files were found; its names are columns.
+    - `keys`: keys of the rules: an event with a NULL in each of them is a dead letter.
+    - `on_bad_file`: what happens to a file that cannot be read completely.
+    - `block_bytes`: bytes of text that are examined together.
+    - `in_worker`: whether repeated texts of a Parquet file become Arrow dictionaries, and Arrow starts no
+      threads, because there is a process for each core.
+    - `pattern`: the pattern by which the files were found; its names are columns.
     """
 
     keys: tuple[tuple[str, ...], ...] = ()

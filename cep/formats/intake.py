@@ -8,16 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.counts import (
-    MOST_NAMES,
-    Counts,
-    Loss,
-    Split,
-    absent_name,
-    largest,
-    reason_counts,
-    unseen_name,
-)
+from cep.counts import MOST_NAMES, Counts, Loss, Split, absent_name, largest, reason_counts, unseen_name
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import not_of_type
 from cep.formats.late_events import LATE_COLUMN

@@ -39,22 +39,14 @@ class Decoded:
 
     A record that is neither an event nor a problem, such as an empty line, does not count.
 
-    Parameters
-    ----------
-    events
-        Typed events (`cep.schema.text_values.event_table_schema`), in the order of their records.
-    indices
-        int64[n_events], ascending: the record of each event.
-    problems
-        The records that are not events, by index. Each becomes a dead letter.
-    records
-        The records as dead letters quote them, as many as were given.
-    n_read
-        Records from here on are passed again, followed by more: a record that spans several of them has not
-        ended yet.
-    absent
-        By column what the records have instead, if they lack its field (`absent_fields`). Empty for formats
-        that refuse such records.
+    - `events`: typed events (`cep.schema.text_values.event_table_schema`), in the order of their records.
+    - `indices`: int64[n_events], ascending: the record of each event.
+    - `problems`: the records that are not events, by index. Each becomes a dead letter.
+    - `records`: the records as dead letters quote them, as many as were given.
+    - `n_read`: records from here on are passed again, followed by more: a record that spans several of them
+      has not ended yet.
+    - `absent`: by column what the records have instead, if they lack its field (`absent_fields`). Empty for
+      formats that refuse such records.
     """
 
     events: pa.Table

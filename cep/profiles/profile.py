@@ -24,17 +24,11 @@ _FORMAT = 1
 class ColumnProfile:
     """What a column contains.
 
-    Parameters
-    ----------
-    type
-        Its type, as the streams file declares it.
-    n_null
-        In how many events it is NULL.
-    counts
-        How often each value occurs, most frequent first, by its text; None: there are more than `MAX_VALUES`,
-        or values of this type are not counted.
-    least, greatest
-        The range of numbers, and of times as microseconds; None: there is none.
+    - `type`: its type, as the streams file declares it.
+    - `n_null`: in how many events it is NULL.
+    - `counts`: how often each value occurs, most frequent first, by its text; None: there are more than
+      `MAX_VALUES`, or values of this type are not counted.
+    - `least`, `greatest`: the range of numbers, and of times as microseconds; None: there is none.
     """
 
     type: str
@@ -48,18 +42,11 @@ class ColumnProfile:
 class Profile:
     """What the events of a stream look like.
 
-    Parameters
-    ----------
-    n_malformed
-        Lines that are no event.
-    first_us, last_us
-        The earliest and the latest event time; None: there is none.
-    n_disordered
-        Events that come after one with a later time.
-    most_late_us
-        By how much at most.
-    gap_us, gap_from_us
-        The longest time without an event, and its beginning.
+    - `n_malformed`: lines that are no event.
+    - `first_us`, `last_us`: the earliest and the latest event time; None: there is none.
+    - `n_disordered`: events that come after one with a later time.
+    - `most_late_us`: by how much at most.
+    - `gap_us`, `gap_from_us`: the longest time without an event, and its beginning.
     """
 
     stream: str

@@ -69,20 +69,13 @@ class Refusal:
 class Changes:
     """The verdict about a change of rules.
 
-    Parameters
-    ----------
-    rules
-        Each rule of now, in order, then those that are gone.
-    inputs
-        The streams and tables that are new or gone.
-    refusals
-        If there are any, nothing of the state can be taken over.
-    taken_from
-        Of each program of now the number of the program whose state it takes over; None: it has none.
-    other_having
-        The window rules that continue, but judge their windows by another HAVING.
-    has_corrections
-        Whether late events correct matches.
+    - `rules`: each rule of now, in order, then those that are gone.
+    - `inputs`: the streams and tables that are new or gone.
+    - `refusals`: if there are any, nothing of the state can be taken over.
+    - `taken_from`: of each program of now the number of the program whose state it takes over; None: it has
+      none.
+    - `other_having`: the window rules that continue, but judge their windows by another HAVING.
+    - `has_corrections`: whether late events correct matches.
     """
 
     rules: tuple[RuleChange, ...]

@@ -13,17 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cep.expression import (
-    Aggregate,
-    Column,
-    Expression,
-    Literal,
-    RoleTest,
-    Type,
-    column_names,
-    rebuild,
-    walk,
-)
+from cep.expression import Aggregate, Column, Expression, Literal, RoleTest, Type, column_names, rebuild, walk
 from cep.program.fingerprint import (
     identity_of,
     window_meanings,

@@ -30,16 +30,11 @@ def table_name(number: int) -> str:
 class JoinedTable:
     """A table that rules of a program join.
 
-    Parameters
-    ----------
-    key
-        Its key columns, in the order of `key_columns`.
-    key_columns
-        The columns of a prepared batch that hold the key of a version. If the table is co-partitioned, they
-        are those of the program's key.
-    values
-        Columns of the table that rules read, or that order versions of one time, each with the column of a
-        prepared batch that holds it. For events they are NULL.
+    - `key`: its key columns, in the order of `key_columns`.
+    - `key_columns`: the columns of a prepared batch that hold the key of a version. If the table is
+      co-partitioned, they are those of the program's key.
+    - `values`: columns of the table that rules read, or that order versions of one time, each with the column
+      of a prepared batch that holds it. For events they are NULL.
     """
 
     table: Stream

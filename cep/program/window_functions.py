@@ -31,18 +31,12 @@ class Family(Enum):
 class KeptState:
     """The state that a key keeps of a window.
 
-    Parameters
-    ----------
-    family
-        The family of the kernels that read it.
-    of_whole
-        Words for what is kept of a window that ends as a whole or never; empty: all of its events, and then
-        there is no OVER ALL or BY.
-    in_steps
-        Words for what is kept of a window that moves in steps: of its `panes`, for `function`, or of its last
-        `n` values.
-    of_events
-        Words for what is kept of a window that events leave one by one.
+    - `family`: the family of the kernels that read it.
+    - `of_whole`: words for what is kept of a window that ends as a whole or never; empty: all of its events,
+      and then there is no OVER ALL or BY.
+    - `in_steps`: words for what is kept of a window that moves in steps: of its `panes`, for `function`, or
+      of its last `n` values.
+    - `of_events`: words for what is kept of a window that events leave one by one.
     """
 
     family: Family
@@ -88,26 +82,15 @@ class Parameter(Enum):
 class WindowFunction:
     """The definition of a window function, except for its kernel.
 
-    Parameters
-    ----------
-    number
-        Its number in kernels.
-    kept
-        The state that a key keeps for it. This also determines its kernels and its frames.
-    takes
-        The types of its argument.
-    gives
-        Its type; None: that of its argument.
-    parameter
-        Its second argument; None: it has none.
-    default
-        The second argument if none is written; None: one must be written.
-    shorthands
-        Its other names, each with the second argument that the name implies.
-    call
-        How it is written, if not as ``NAME(argument)``: `x` is the argument, `p` the second one.
-    of_nothing
-        Its value over a window without events; None: NULL.
+    - `number`: its number in kernels.
+    - `kept`: the state that a key keeps for it. This also determines its kernels and its frames.
+    - `takes`: the types of its argument.
+    - `gives`: its type; None: that of its argument.
+    - `parameter`: its second argument; None: it has none.
+    - `default`: the second argument if none is written; None: one must be written.
+    - `shorthands`: its other names, each with the second argument that the name implies.
+    - `call`: how it is written, if not as ``NAME(argument)``: `x` is the argument, `p` the second one.
+    - `of_nothing`: its value over a window without events; None: NULL.
     """
 
     number: int

@@ -21,19 +21,12 @@ COUNT_ALL = frozenset((Frame.EVENTS, Frame.SESSION))
 class WindowColumn:
     """A column that is computed from a window.
 
-    Parameters
-    ----------
-    argument
-        Column of a prepared batch; None: ``COUNT(*)``.
-    argument_type
-        The type of `argument`.
-    parameter
-        The second argument of the function, if it has one.
-    within
-        Word and bit of the predicate of the events that windows see; None: all events of the key. Only these
-        events form a session or count for EVENTS.
-    counts
-        Word and bit of the predicate of those whose argument counts (FILTER); None: all of `within`.
+    - `argument`: column of a prepared batch; None: ``COUNT(*)``.
+    - `argument_type`: the type of `argument`.
+    - `parameter`: the second argument of the function, if it has one.
+    - `within`: word and bit of the predicate of the events that windows see; None: all events of the key.
+      Only these events form a session or count for EVENTS.
+    - `counts`: word and bit of the predicate of those whose argument counts (FILTER); None: all of `within`.
     """
 
     name: str
@@ -51,18 +44,12 @@ class WindowColumn:
 class WindowRule:
     """What makes a compiled rule a window rule: it has a row at each window's end.
 
-    Parameters
-    ----------
-    window
-        Its windows (`Window.is_whole`), those of all columns that it reads.
-    where
-        Word and bit of the predicate of the events that count; None: all.
-    having
-        Over windowed columns: which windows have a row; None: all.
-    columns
-        The windowed column that each register holds.
-    table
-        Index in `Joins.tables` of the table whose keys also have windows without events; None: no table.
+    - `window`: its windows (`Window.is_whole`), those of all columns that it reads.
+    - `where`: word and bit of the predicate of the events that count; None: all.
+    - `having`: over windowed columns: which windows have a row; None: all.
+    - `columns`: the windowed column that each register holds.
+    - `table`: index in `Joins.tables` of the table whose keys also have windows without events; None: no
+      table.
     """
 
     window: Window

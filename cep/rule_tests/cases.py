@@ -48,15 +48,10 @@ class Expected:
 class Case:
     """Events and what is expected of them.
 
-    Parameters
-    ----------
-    steps
-        What happens, in the order in which it arrives. If the last one is an `Advance`, the case ends at its
-        time. Otherwise the input is complete, and every window closes.
-    events
-        The typed events of each stream (`event_table_schema`), to which the steps refer.
-    tables
-        The rows of tables that exist from the beginning.
+    - `steps`: what happens, in the order in which it arrives. If the last one is an `Advance`, the case ends
+      at its time. Otherwise the input is complete, and every window closes.
+    - `events`: the typed events of each stream (`event_table_schema`), to which the steps refer.
+    - `tables`: the rows of tables that exist from the beginning.
     """
 
     name: str

@@ -77,10 +77,7 @@ def read_tests(
     `streams` is the streams file; without it, that of the test file or the nearest one of the rules.
     `parameters` are values of parameters of the rules; they precede those of the file.
 
-    Raises
-    ------
-    RuleError
-        The file, its rules or their streams are wrong. The error contains every problem.
+    Raises RuleError: the file, its rules or their streams are wrong. The error contains every problem.
     """
     try:
         source = read_source(path, MAX_BYTES)

@@ -213,17 +213,11 @@ class TableKind(StrEnum):
 class TableSettings:
     """What makes a stream a table: its events are versions of rows, distinguished by a key.
 
-    Parameters
-    ----------
-    key
-        The columns that distinguish the rows. A version without one of them is malformed.
-    kind
-        Where the rows are needed.
-    op
-        The column that says what was done with the row (`cep.formats.table_rows`); None: each version is the
-        row from its time on.
-    max_rows
-        Rows that may exist at one time; more are an error. None: no limit.
+    - `key`: the columns that distinguish the rows. A version without one of them is malformed.
+    - `kind`: where the rows are needed.
+    - `op`: the column that says what was done with the row (`cep.formats.table_rows`); None: each version is
+      the row from its time on.
+    - `max_rows`: rows that may exist at one time; more are an error. None: no limit.
     """
 
     key: tuple[str, ...]

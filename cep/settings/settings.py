@@ -24,18 +24,11 @@ class Settings:
 
     A method that finds a problem notes it with its place and returns None; all problems are shown together.
 
-    Parameters
-    ----------
-    document
-        The pipeline file.
-    folder
-        The folder that relative paths start at.
-    node
-        The place of the whole.
-    what
-        What it is, for messages: ``a sink``.
-    found
-        The settings that are given.
+    - `document`: the pipeline file.
+    - `folder`: the folder that relative paths start at.
+    - `node`: the place of the whole.
+    - `what`: what it is, for messages: ``a sink``.
+    - `found`: the settings that are given.
     """
 
     document: Document

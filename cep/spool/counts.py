@@ -10,28 +10,17 @@ from typing import Any
 class SpoolCounts:
     """Counts of messages and connections.
 
-    Parameters
-    ----------
-    taken
-        Messages that arrived, whatever happened to them.
-    written
-        Messages on disk.
-    acknowledged
-        Messages on disk whose sender has received the acknowledgement.
-    refused
-        Messages that were refused because of a limit, and may come again.
-    dropped
-        Messages that were dropped because of a limit, or by the system before they were taken.
-    gaps
-        Messages that are missing according to the sequence numbers of their senders.
-    removed_unread
-        Messages that were removed from the disk before every reader had read them.
-    refused_connections
-        Connections that were refused because a client had too many, or because there was no room.
-    slow_connections
-        Connections that were closed because their clients sent too little.
-    broken_connections
-        Connections that broke, such as those that a client reset.
+    - `taken`: messages that arrived, whatever happened to them.
+    - `written`: messages on disk.
+    - `acknowledged`: messages on disk whose sender has received the acknowledgement.
+    - `refused`: messages that were refused because of a limit, and may come again.
+    - `dropped`: messages that were dropped because of a limit, or by the system before they were taken.
+    - `gaps`: messages that are missing according to the sequence numbers of their senders.
+    - `removed_unread`: messages that were removed from the disk before every reader had read them.
+    - `refused_connections`: connections that were refused because a client had too many, or because there was
+      no room.
+    - `slow_connections`: connections that were closed because their clients sent too little.
+    - `broken_connections`: connections that broke, such as those that a client reset.
     """
 
     taken: int = 0

@@ -68,16 +68,10 @@ class Room:
 class Intake:
     """The way of messages from receivers to the disk. `offer` may be called by any thread.
 
-    Parameters
-    ----------
-    clock
-        Returns seconds, counted from any start.
-    about
-        What the status says apart from counts, such as the protocol.
-    show
-        Receives the status line, at most once a second.
-    stop
-        Is called when the spool cannot continue; `error` says why.
+    - `clock`: returns seconds, counted from any start.
+    - `about`: what the status says apart from counts, such as the protocol.
+    - `show`: receives the status line, at most once a second.
+    - `stop`: is called when the spool cannot continue; `error` says why.
     """
 
     def __init__(

@@ -49,16 +49,10 @@ class DiskFailedError(Exception):
 class Limits:
     """When a new segment starts, and how long segments are kept.
 
-    Parameters
-    ----------
-    segment_bytes, segment_seconds
-        A segment that is larger, or older, is closed.
-    keep_seconds
-        How long a segment is kept after every reader has read it.
-    remove_after_seconds
-        An older closed segment is removed, read or not; None: only if it was read.
-    wanted
-        Names of readers that must have read a segment, even if they have not registered yet.
+    - `segment_bytes`, `segment_seconds`: a segment that is larger, or older, is closed.
+    - `keep_seconds`: how long a segment is kept after every reader has read it.
+    - `remove_after_seconds`: an older closed segment is removed, read or not; None: only if it was read.
+    - `wanted`: names of readers that must have read a segment, even if they have not registered yet.
     """
 
     segment_bytes: int = 64 << 20

@@ -33,17 +33,7 @@ from cep.rule_set import RETRACT, RuleSet
 from cep.schema.stream import Stream
 from cep.why.answer import Answer, why
 from cep.why.conditions import duration_text, shown_value, spans_of_parts, terms_of, why_not_true
-from cep.why.reasons import (
-    Ending,
-    Event,
-    Failed,
-    Period,
-    Reason,
-    Refusal,
-    RowsOfTable,
-    Why,
-    WhyRows,
-)
+from cep.why.reasons import Ending, Event, Failed, Period, Reason, Refusal, RowsOfTable, Why, WhyRows
 
 _MOST_EVENTS = 50
 """Events of a window that are told; of more, the last ones."""

@@ -11,15 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from scenarios.delivery import (
-    Delays,
-    Deliveries,
-    chosen,
-    json_lines,
-    numbered,
-    set_age,
-    write_lines,
-)
+from scenarios.delivery import Delays, Deliveries, chosen, json_lines, numbered, set_age, write_lines
 from scenarios.fraud.events import (
     COUNTRIES,
     DAY_US,

@@ -152,10 +152,7 @@ def _json(login: Login) -> str:
 def running_shop() -> Iterator[Shop]:
     """Start the servers, create tables and topics, and end every process in any case.
 
-    Raises
-    ------
-    ServerError
-        A server is missing or does not start.
+    Raises ServerError: a server is missing or does not start.
     """
     for is_there, name in ((has_kafka(), "Kafka"), (has_postgres(), "PostgreSQL")):
         if not is_there:

@@ -37,10 +37,7 @@ class Window:
 def read_windows(data: Path) -> dict[str, list[Window]]:
     """Return the labelled windows of each series in `data`, by the name of its file without the extension.
 
-    Raises
-    ------
-    click.ClickException
-        `data` is not a folder of the benchmark.
+    Raises click.ClickException: `data` is not a folder of the benchmark.
     """
     labels = data / "labels" / "combined_windows.json"
     if not labels.is_file():

@@ -140,19 +140,10 @@ def running_kafka(
 ) -> Iterator[KafkaServer]:
     """Start a broker whose data are in `folder`, wait until it answers, and finally end it.
 
-    Parameters
-    ----------
-    folder
-        An empty folder.
-    passwords
-        The passwords of the users, for the listeners that require one.
-    certificate
-        A file with key and certificate, for the TLS listener.
+    Raises ServerError: it does not start.
 
-    Raises
-    ------
-    ServerError
-        It does not start.
+    `folder`: an empty folder. `passwords`: the passwords of the users, for the listeners that require one.
+    `certificate`: a file with key and certificate, for the TLS listener.
     """
     plain, sasl, tls, controller = free_ports(4)
     known = (passwords or {}).items()

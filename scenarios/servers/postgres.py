@@ -69,10 +69,7 @@ def has_postgres() -> bool:
 def running_postgres_server(**settings: str) -> Iterator[PostgresServer]:
     """Start a server, wait until it answers, and finally end it. `settings` are those of `postgresql.conf`.
 
-    Raises
-    ------
-    ServerError
-        It does not start.
+    Raises ServerError: it does not start.
     """
     folder = Path(tempfile.mkdtemp(prefix="cep-postgres-"))
     try:

@@ -54,20 +54,10 @@ def running(
     The process has its own session, so Ctrl-C on the terminal does not reach it: the server's users stop
     first. On Linux, the system ends it if this process is killed.
 
-    Parameters
-    ----------
-    command
-        The program and its arguments.
-    log
-        The file of its output.
-    environment
-        Environment variables in addition to those of this process.
-    user
-        The user as whom it runs; None: the user of this process.
-    folder
-        The folder in which it runs.
-    ending
-        How it is ended.
+    - `command`: the program and its arguments.
+    - `log`: the file of its output.
+    - `environment`: environment variables in addition to those of this process.
+    - `user`: the user as whom it runs; None: the user of this process.
     """
     process = None
 
@@ -106,10 +96,8 @@ def wait_until(
 ) -> None:
     """Wait until a server answers.
 
-    Raises
-    ------
-    ServerError
-        It has ended, or does not answer in this time. The text contains the end of its output.
+    Raises ServerError: it has ended, or does not answer in this time. The text contains the end of its
+    output.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:

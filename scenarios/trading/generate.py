@@ -19,15 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cep.arrays import F64, I64
-from scenarios.delivery import (
-    Delays,
-    Faults,
-    chosen,
-    draw_deliveries,
-    generate_once,
-    numbered,
-    write_file,
-)
+from scenarios.delivery import Delays, Faults, chosen, draw_deliveries, generate_once, numbered, write_file
 from scenarios.trading.flow import daily_volume, draw_flow
 from scenarios.trading.market import (
     ACCOUNTS_PER_MEMBER,

@@ -20,7 +20,7 @@ from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked, with_columns, without
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.files import BadFile, Reading, refused_chunk, text_reader, values_in_path
-from cep.formats.text.lines import Lines, lines_of_column, without_returns
+from cep.formats.lines import Lines, lines_of_column, without_returns
 from cep.formats.text.text_files import lines_as_utf8
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema

@@ -18,9 +18,9 @@ from cep.errors import InputError
 from cep.expression import Type
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, no_events
+from cep.formats.lines import lines_of_column
 from cep.formats.payloads.registry import payload_format
 from cep.formats.protocol import RecordFormat
-from cep.formats.text.lines import lines_of_column
 from cep.formats.text.messages import MessageReader, Messages, tombstones
 from cep.schema.stream import Stream
 from spark_runtime.event_time.partitions import place_text

@@ -19,16 +19,13 @@ from cep.schema.stream import Stream
 class Reached:
     """The event time that the earlier micro-batches have reached.
 
-    Parameters
-    ----------
-    watermark_us
-        An event at or before it is late; None: no event has arrived yet, or the input is complete.
-    latest
-        By partition (`cep.formats.intake.partition_name`), the latest event time and its place in the input.
-    is_live
-        Whether the stream waits for new input, so that the wall clock applies to it.
-    clocks
-        By partition, the state of the device clocks (`DeviceClocks.to_text`), if the stream declares them.
+    - `watermark_us`: an event at or before it is late; None: no event has arrived yet, or the input is
+      complete.
+    - `latest`: by partition (`cep.formats.intake.partition_name`), the latest event time and its place in the
+      input.
+    - `is_live`: whether the stream waits for new input, so that the wall clock applies to it.
+    - `clocks`: by partition, the state of the device clocks (`DeviceClocks.to_text`), if the stream declares
+      them.
     """
 
     watermark_us: int | None = None

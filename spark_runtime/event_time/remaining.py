@@ -12,18 +12,11 @@ from spark_runtime.event_time.partitions import Partitions, Unread
 class StreamKinds:
     """The streams of a run, by the way in which their sources are read.
 
-    Parameters
-    ----------
-    ours
-        Streams whose sources we read.
-    by_spark
-        Streams whose sources only Spark can read. Only Spark knows whether they have input.
-    mixed
-        Those of `ours` whose partitions arrive mixed; only the events tell them apart.
-    selective
-        Those of `ours` for which the input of one partition can be planned alone.
-    timed
-        Those of `ours` for which event times of the input are known before it is read.
+    - `ours`: streams whose sources we read.
+    - `by_spark`: streams whose sources only Spark can read. Only Spark knows whether they have input.
+    - `mixed`: those of `ours` whose partitions arrive mixed; only the events tell them apart.
+    - `selective`: those of `ours` for which the input of one partition can be planned alone.
+    - `timed`: those of `ours` for which event times of the input are known before it is read.
     """
 
     ours: tuple[str, ...]

@@ -17,24 +17,15 @@ MOST_SHOWN = 5
 class PartitionStatus:
     """The status of one source partition.
 
-    Parameters
-    ----------
-    name
-        The stream, or ``stream[value]``.
-    latest_us
-        Its latest event time, microseconds since 1970; None: no event has arrived.
-    behind_us
-        How far it lags behind the fastest partition, in microseconds.
-    silent_s
-        Seconds of the wall clock since its last event arrived.
-    is_idle
-        Whether it is considered silent and holds nothing back.
-    has_unread
-        Whether it has input that is known but not read.
-    is_paused
-        Whether it is not read until others have caught up.
-    is_given_up
-        Whether it holds nothing back until it has caught up, because too many events waited for it.
+    - `name`: the stream, or ``stream[value]``.
+    - `latest_us`: its latest event time, microseconds since 1970; None: no event has arrived.
+    - `behind_us`: how far it lags behind the fastest partition, in microseconds.
+    - `silent_s`: seconds of the wall clock since its last event arrived.
+    - `is_idle`: whether it is considered silent and holds nothing back.
+    - `has_unread`: whether it has input that is known but not read.
+    - `is_paused`: whether it is not read until others have caught up.
+    - `is_given_up`: whether it holds nothing back until it has caught up, because too many events waited for
+      it.
     """
 
     name: str
@@ -67,24 +58,14 @@ class ByClock:
 class TimeStatus:
     """The status of event time in a run.
 
-    Parameters
-    ----------
-    watermark_us
-        Microseconds since 1970; None: not known yet.
-    holder
-        The partition that holds it back; "" if it follows the only one, or the fastest.
-    held_s
-        Seconds of the wall clock since the watermark last moved.
-    waiting
-        Prepared events that wait in the state for the watermark.
-    partitions
-        All known partitions, those that lag most first.
-    given_up
-        Partitions without which the watermark advanced, because too many events waited for them.
-    is_paused
-        Whether only the partition that holds the watermark back is read.
-    by_clock
-        The effect of the wall clock; None in a pipeline without `end_waits_after`.
+    - `watermark_us`: microseconds since 1970; None: not known yet.
+    - `holder`: the partition that holds it back; "" if it follows the only one, or the fastest.
+    - `held_s`: seconds of the wall clock since the watermark last moved.
+    - `waiting`: prepared events that wait in the state for the watermark.
+    - `partitions`: all known partitions, those that lag most first.
+    - `given_up`: partitions without which the watermark advanced, because too many events waited for them.
+    - `is_paused`: whether only the partition that holds the watermark back is read.
+    - `by_clock`: the effect of the wall clock; None in a pipeline without `end_waits_after`.
     """
 
     watermark_us: int | None

@@ -20,16 +20,11 @@ from spark_runtime.event_time.watermarks import Held, WaitingLimit
 class Waiting:
     """The waiting events after a micro-batch.
 
-    Parameters
-    ----------
-    by_group
-        By key group, the number of prepared events in its state that wait for the watermark.
-    bytes_of_group
-        By key group, the bytes of these events in memory.
-    given_up
-        Source partitions that hold nothing back until they have caught up, because too many events waited.
-    n_next
-        How many partitions are given up if too many events still wait after the next micro-batch.
+    - `by_group`: by key group, the number of prepared events in its state that wait for the watermark.
+    - `bytes_of_group`: by key group, the bytes of these events in memory.
+    - `given_up`: source partitions that hold nothing back until they have caught up, because too many events
+      waited.
+    - `n_next`: how many partitions are given up if too many events still wait after the next micro-batch.
     """
 
     by_group: Split = field(default_factory=dict)

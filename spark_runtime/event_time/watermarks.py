@@ -40,16 +40,11 @@ class Held:
 class WaitingLimit:
     """How many events may wait for a slow partition, and what happens if more do.
 
-    Parameters
-    ----------
-    events
-        Number of prepared events in the state of all key groups after a micro-batch.
-    goes_on
-        False: only the partition that holds the watermark back is read until fewer events wait. True: the
-        watermark advances without the slow partition, whose events are then late.
-    n_bytes
-        Bytes of the events that are in memory at a time; None: only events are counted. A key group's state
-        is one value, and each task holds one.
+    - `events`: number of prepared events in the state of all key groups after a micro-batch.
+    - `goes_on`: false: only the partition that holds the watermark back is read until fewer events wait.
+      True: the watermark advances without the slow partition, whose events are then late.
+    - `n_bytes`: bytes of the events that are in memory at a time; None: only events are counted. A key
+      group's state is one value, and each task holds one.
     """
 
     events: int = 1_000_000
@@ -61,18 +56,13 @@ class WaitingLimit:
 class WatermarkRule:
     """How the watermark of a pipeline follows from its partitions.
 
-    Parameters
-    ----------
-    lateness_us
-        How far the watermark of a partition lags behind its latest event, in microseconds.
-    follows
-        Whether the slowest or the fastest partition decides.
-    idle_after_s
-        By stream: a partition without events for this many seconds of the wall clock, and without unread
-        input, holds nothing back until its next event. Partitions of other streams are never idle.
-    end_waits_after_us
-        If no partition has had an event for this many microseconds of the wall clock, event time advances by
-        the wall clock, in steps of that size; None: it waits for events.
+    - `lateness_us`: how far the watermark of a partition lags behind its latest event, in microseconds.
+    - `follows`: whether the slowest or the fastest partition decides.
+    - `idle_after_s`: by stream: a partition without events for this many seconds of the wall clock, and
+      without unread input, holds nothing back until its next event. Partitions of other streams are never
+      idle.
+    - `end_waits_after_us`: if no partition has had an event for this many microseconds of the wall clock,
+      event time advances by the wall clock, in steps of that size; None: it waits for events.
     """
 
     lateness_us: int

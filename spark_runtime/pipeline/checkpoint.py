@@ -38,13 +38,7 @@ from spark_runtime.event_time.partitions import Partition
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.waiting import Waiting
 from spark_runtime.pipeline.generations import FOLDER as GENERATIONS
-from spark_runtime.pipeline.generations import (
-    Generation,
-    Standing,
-    all_generations,
-    standing,
-    withdraw,
-)
+from spark_runtime.pipeline.generations import Generation, Standing, all_generations, standing, withdraw
 from spark_runtime.pipeline.portable import with_paths
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules

@@ -35,18 +35,11 @@ MOST_BYTES = 8 << 20
 class Mark:
     """A place in the course of a stream, after a micro-batch.
 
-    Parameters
-    ----------
-    batch
-        The micro-batch; -1: before the first one.
-    offsets
-        By stream the offset of its source.
-    watermark_us
-        The watermark that was reached; None: no event was read.
-    read_until_us
-        The greatest event time that was read; None: no event was read.
-    late_us
-        The watermark by which events between the mark before and this one were late; None: none was.
+    - `batch`: the micro-batch; -1: before the first one.
+    - `offsets`: by stream the offset of its source.
+    - `watermark_us`: the watermark that was reached; None: no event was read.
+    - `read_until_us`: the greatest event time that was read; None: no event was read.
+    - `late_us`: the watermark by which events between the mark before and this one were late; None: none was.
     """
 
     batch: int

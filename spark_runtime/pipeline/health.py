@@ -45,16 +45,10 @@ class Watched:
 class Health:
     """The health of a pipeline.
 
-    Parameters
-    ----------
-    reason
-        Why it is stuck, or how it failed; otherwise empty.
-    micro_batch
-        The number of the last complete micro-batch; None: there is none.
-    age_s
-        How long ago it was complete, in seconds; None: not in this run.
-    time
-        The status of event time of a stream.
+    - `reason`: why it is stuck, or how it failed; otherwise empty.
+    - `micro_batch`: the number of the last complete micro-batch; None: there is none.
+    - `age_s`: how long ago it was complete, in seconds; None: not in this run.
+    - `time`: the status of event time of a stream.
     """
 
     state: State

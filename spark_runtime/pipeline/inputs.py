@@ -31,16 +31,10 @@ Offsets = Mapping[str, Offset]
 class Inputs:
     """The sources that we read.
 
-    Parameters
-    ----------
-    by_spark
-        The streams whose sources only Spark can read.
-    at_once
-        Whether the run has only one micro-batch, which reads everything.
-    completes
-        Whether the input is complete at the end of the run.
-    looks_ahead
-        Whether unread input holds the watermark back.
+    - `by_spark`: the streams whose sources only Spark can read.
+    - `at_once`: whether the run has only one micro-batch, which reads everything.
+    - `completes`: whether the input is complete at the end of the run.
+    - `looks_ahead`: whether unread input holds the watermark back.
     """
 
     def __init__(

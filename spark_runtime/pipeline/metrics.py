@@ -14,12 +14,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from cep.counts import DELAYS_S, MOST_NAMES, Counts, delay_name
 from cep.engine.event_time.watermark import END_OF_TIME_US

@@ -48,37 +48,22 @@ _MOST_WAITS = 1000
 class MicroBatches:
     """The micro-batches of one run.
 
-    Parameters
-    ----------
-    sources
-        By stream, the sources that we read.
-    rule
-        How the watermark follows from the source partitions.
-    done
-        The last micro-batch that will not be repeated.
-    interval_s
-        Seconds from the start of a micro-batch to the start of the next one. With None, the run reads the
-        present input as fast as it can, and then ends.
-    finishes
-        Whether the input is complete at the end of the run.
-    by_spark
-        The streams of other sources, which only Spark can read. Only Spark knows whether they have input, so
-        no micro-batch waits, and Spark determines the end of the run.
-    start_us
-        A time before all event times, microseconds since 1970.
-    clock
-        The wall clock, in seconds since 1970.
-    limit
-        What happens to fast sources when many events wait for a slow one.
-    ends_waits
-        Whether the pipeline has `end_waits_after`, so that waits are recorded. Only a continuous stream has
-        the time in its `rule`.
-    turn
-        Which of them the rules of the run compute.
-    ledger
-        Where what rules did not see is recorded.
-    generation
-        The number of the rules in the checkpoint.
+    - `sources`: by stream, the sources that we read.
+    - `rule`: how the watermark follows from the source partitions.
+    - `done`: the last micro-batch that will not be repeated.
+    - `interval_s`: seconds from the start of a micro-batch to the start of the next one. With None, the run
+      reads the present input as fast as it can, and then ends.
+    - `finishes`: whether the input is complete at the end of the run.
+    - `by_spark`: the streams of other sources, which only Spark can read. Only Spark knows whether they have
+      input, so no micro-batch waits, and Spark determines the end of the run.
+    - `start_us`: a time before all event times, microseconds since 1970.
+    - `clock`: the wall clock, in seconds since 1970.
+    - `limit`: what happens to fast sources when many events wait for a slow one.
+    - `ends_waits`: whether the pipeline has `end_waits_after`, so that waits are recorded. Only a continuous
+      stream has the time in its `rule`.
+    - `turn`: which of them the rules of the run compute.
+    - `ledger`: where what rules did not see is recorded.
+    - `generation`: the number of the rules in the checkpoint.
     """
 
     checkpoint: Checkpoint

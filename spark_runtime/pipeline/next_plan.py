@@ -40,16 +40,10 @@ class Turn:
 class NextPlan:
     """Creates the plan of the next micro-batch.
 
-    Parameters
-    ----------
-    reporting
-        Whether key groups have something to report.
-    n_tasks, interval_s, finishes
-        See `MicroBatches`.
-    is_restored
-        Whether the checkpoint was restored from a savepoint.
-    turn
-        Which micro-batches the rules of the run compute.
+    - `reporting`: whether key groups have something to report.
+    - `n_tasks`, `interval_s`, `finishes`: see `MicroBatches`.
+    - `is_restored`: whether the checkpoint was restored from a savepoint.
+    - `turn`: which micro-batches the rules of the run compute.
     """
 
     def __init__(

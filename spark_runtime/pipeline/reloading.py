@@ -139,18 +139,10 @@ def compiled(stored: StoredRules, like: Pipeline) -> RuleSet:
 class Reloading:
     """The rules of a running stream.
 
-    Parameters
-    ----------
-    checkpoint
-        The opened checkpoint.
-    pipeline
-        The pipeline with the rules that its file names.
-    say
-        Is called with each message.
-    only_spark
-        Returns the streams whose sources only Spark can read.
-    load
-        Reads the pipeline file again, which is trusted no further than before.
+    - `pipeline`: the pipeline with the rules that its file names.
+    - `say`: is called with each message.
+    - `only_spark`: returns the streams whose sources only Spark can read.
+    - `load`: reads the pipeline file again, which is trusted no further than before.
     """
 
     def __init__(

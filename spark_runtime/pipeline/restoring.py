@@ -41,18 +41,11 @@ def restore(
 ) -> RestoredCheckpoint:
     """Write a checkpoint at `path` that continues from the savepoint in `folder`.
 
-    Parameters
-    ----------
-    n_groups
-        The number of key groups; None: that of the savepoint.
-    pipeline
-        The pipeline with whose rules the checkpoint continues; None: with those of the savepoint.
+    Raises StateError: the savepoint cannot be read (E0714), the target is not empty (E0716), or the state
+    cannot continue under the rules of the pipeline (E0701).
 
-    Raises
-    ------
-    StateError
-        The savepoint cannot be read (E0714), the target is not empty (E0716), or the state cannot
-        continue under the rules of the pipeline (E0701).
+    `n_groups`: the number of key groups; None: that of the savepoint. `pipeline`: the pipeline with whose
+    rules the checkpoint continues; None: with those of the savepoint.
     """
     savepoint = opened(folder)
     manifest = savepoint.manifest

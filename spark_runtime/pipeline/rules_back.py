@@ -26,16 +26,10 @@ _ENDING = ".restored"
 class RulesBack:
     """What is to be done so that rule files are those of a generation.
 
-    Parameters
-    ----------
-    changes
-        The verdict about the change from the latest generation.
-    written
-        The texts of the files that are not as they were, by path.
-    removed
-        The files that the generation did not have.
-    other_streams
-        The streams that are declared otherwise in the latest generation.
+    - `changes`: the verdict about the change from the latest generation.
+    - `written`: the texts of the files that are not as they were, by path.
+    - `removed`: the files that the generation did not have.
+    - `other_streams`: the streams that are declared otherwise in the latest generation.
     """
 
     changes: Changes
@@ -65,11 +59,8 @@ def rules_back(generations: Sequence[Generation], number: int, to: Path | None =
 
     With `to` they are written into this folder, and no file is removed.
 
-    Raises
-    ------
-    StateError
-        The stored state cannot continue with these rules (E0701), or a file has a text that no generation
-        had, which would be lost (E0717).
+    Raises StateError: the stored state cannot continue with these rules (E0701), or a file has a text that no
+    generation had, which would be lost (E0717).
     """
     latest = generations[-1].rules
     wanted = next(item for item in generations if item.number == number).rules

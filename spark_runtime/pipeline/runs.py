@@ -34,14 +34,7 @@ from spark_runtime.pipeline.checkpoint import (
     open_checkpoint,
     plan_for_tasks,
 )
-from spark_runtime.pipeline.delivering import (
-    Delivering,
-    NamedSink,
-    Notes,
-    Written,
-    delivery_of,
-    named,
-)
+from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, Written, delivery_of, named
 from spark_runtime.pipeline.gaps import Ledger
 from spark_runtime.pipeline.history import History
 from spark_runtime.pipeline.kept import kept_of

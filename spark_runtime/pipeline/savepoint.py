@@ -63,18 +63,11 @@ class SavedFile:
 class Manifest:
     """What a savepoint contains.
 
-    Parameters
-    ----------
-    run, micro_batch
-        The stream, as sinks know it, and its last micro-batch in the savepoint.
-    watermark
-        The event time that was reached, for people; None: no event was read.
-    rules
-        Of each rule the fingerprint of its stored state, in hexadecimal digits.
-    progress
-        What else the checkpoint records of the micro-batch (`Done`), by name.
-    files
-        The other files of the savepoint.
+    - `run`, `micro_batch`: the stream, as sinks know it, and its last micro-batch in the savepoint.
+    - `watermark`: the event time that was reached, for people; None: no event was read.
+    - `rules`: of each rule the fingerprint of its stored state, in hexadecimal digits.
+    - `progress`: what else the checkpoint records of the micro-batch (`Done`), by name.
+    - `files`: the other files of the savepoint.
     """
 
     run: str

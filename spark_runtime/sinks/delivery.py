@@ -18,18 +18,11 @@ from spark_runtime.wire.shared import SharedFolders
 class Delivery:
     """The operator writes to some sinks itself, and returns rows for the others.
 
-    Parameters
-    ----------
-    sinks
-        Sinks to which the operator writes.
-    kinds
-        Kinds of output that are returned as rows; counts always are.
-    run
-        With a number, it names a micro-batch of a stream; None in a batch.
-    shared
-        The folders that every worker must have.
-    is_watched
-        Whether the counts say what the live page of the run shows.
+    - `sinks`: sinks to which the operator writes.
+    - `kinds`: kinds of output that are returned as rows; counts always are.
+    - `run`: with a number, it names a micro-batch of a stream; None in a batch.
+    - `shared`: the folders that every worker must have.
+    - `is_watched`: whether the counts say what the live page of the run shows.
     """
 
     sinks: tuple[WorkerSink, ...] = ()

@@ -8,15 +8,7 @@ from typing import Protocol
 
 from cep.write_errors import writing
 from spark_runtime.sinks.match_log import MatchLog
-from spark_runtime.sinks.protocol import (
-    Guarantee,
-    Mark,
-    MicroBatch,
-    Output,
-    RevocableSink,
-    Rows,
-    WorkerSink,
-)
+from spark_runtime.sinks.protocol import Guarantee, Mark, MicroBatch, Output, RevocableSink, Rows, WorkerSink
 
 
 class FolderOfRows(WorkerSink, RevocableSink, Protocol):

@@ -22,17 +22,11 @@ _ORDER = ("match_end", "match_id", REVISION, EVENT_NUMBER)
 class Message:
     """A row.
 
-    Parameters
-    ----------
-    key
-        Identifies the row, each time it is sent: the `match_id`, with the event number and the revision if
-        the row has them; for other rows a hash.
-    document
-        The same for all revisions of a row; without revisions, the key.
-    is_withdrawn
-        Whether the message withdraws a row that was sent.
-    text
-        The row as JSON.
+    - `key`: identifies the row, each time it is sent: the `match_id`, with the event number and the revision
+      if the row has them; for other rows a hash.
+    - `document`: the same for all revisions of a row; without revisions, the key.
+    - `is_withdrawn`: whether the message withdraws a row that was sent.
+    - `text`: the row as JSON.
     """
 
     key: str

@@ -27,17 +27,11 @@ ALL_KINDS = frozenset((MATCH, LATE, DEAD))
 class SinkContext:
     """What a sink must know about the pipeline for which it is opened.
 
-    Parameters
-    ----------
-    console
-        Where a sink may print.
-    owner
-        The pipeline, if it runs as a batch: a sink that uses the same name for every batch must not replace
-        the rows of another pipeline. None in a stream.
-    stored
-        The version of the rules and the text of their file, for the log of matches.
-    is_replay
-        Whether the driver writes all rows, without Spark.
+    - `console`: where a sink may print.
+    - `owner`: the pipeline, if it runs as a batch: a sink that uses the same name for every batch must not
+      replace the rows of another pipeline. None in a stream.
+    - `stored`: the version of the rules and the text of their file, for the log of matches.
+    - `is_replay`: whether the driver writes all rows, without Spark.
     """
 
     rules: RuleSet

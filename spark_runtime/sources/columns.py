@@ -18,20 +18,12 @@ from cep.settings.settings import Settings
 class ColumnWords:
     """The words that may name the value of a column.
 
-    Parameters
-    ----------
-    noun
-        What has the values: ``a message``.
-    words
-        The names of the values.
-    prefix
-        The prefix of names that users choose: ``header.``. Empty if there are none.
-    example
-        How a help shows such names: ``header.NAME``.
-    others
-        More words, which a help names last.
-    is_other
-        Whether a word is valid for another reason.
+    - `noun`: what has the values: ``a message``.
+    - `words`: the names of the values.
+    - `prefix`: the prefix of names that users choose: ``header.``. Empty if there are none.
+    - `example`: how a help shows such names: ``header.NAME``.
+    - `others`: more words, which a help names last.
+    - `is_other`: whether a word is valid for another reason.
     """
 
     noun: str

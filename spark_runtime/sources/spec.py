@@ -17,21 +17,15 @@ from spark_runtime.sources.protocol import Source, SparkSource
 class SourceContext:
     """What a source must know about the pipeline for which it is opened.
 
-    Parameters
-    ----------
-    keys
-        Keys of the rules: an event with a NULL in each of them is a dead letter.
-    is_stream
-        Whether the pipeline runs as a stream; a batch reads all present input.
-    is_live
-        Whether the stream waits for new input.
-    by_time
-        Whether input with earlier events is read first. Otherwise it is read in the order of arrival.
-    log
-        This source's own file in the checkpoint; empty in a batch, or if Python cannot access the file
-        system of the checkpoint.
-    has_begun
-        Whether the stream continues after a completed micro-batch: input that was read may be gone.
+    - `keys`: keys of the rules: an event with a NULL in each of them is a dead letter.
+    - `is_stream`: whether the pipeline runs as a stream; a batch reads all present input.
+    - `is_live`: whether the stream waits for new input.
+    - `by_time`: whether input with earlier events is read first. Otherwise it is read in the order of
+      arrival.
+    - `log`: this source's own file in the checkpoint; empty in a batch, or if Python cannot access the file
+      system of the checkpoint.
+    - `has_begun`: whether the stream continues after a completed micro-batch: input that was read may be
+      gone.
     """
 
     stream: Stream

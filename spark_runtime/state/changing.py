@@ -16,16 +16,10 @@ from spark_runtime.state.warming import WarmRules
 class ChangedRules:
     """What the operator must know to continue with state of other rules.
 
-    Parameters
-    ----------
-    before
-        The rules whose state it is.
-    begins_us
-        See `snapshots.changed_state`.
-    batch
-        The micro-batch in which each key group is called and takes its state over.
-    warm
-        The new rules that begin with a past; None: all begin without.
+    - `before`: the rules whose state it is.
+    - `begins_us`: see `snapshots.changed_state`.
+    - `batch`: the micro-batch in which each key group is called and takes its state over.
+    - `warm`: the new rules that begin with a past; None: all begin without.
     """
 
     before: RuleSet

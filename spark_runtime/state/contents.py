@@ -31,16 +31,8 @@ class StoredProgram(NamedTuple):
 class StoredGroup(NamedTuple):
     """The state of a key group.
 
-    Parameters
-    ----------
-    group
-        Its label.
-    n_carried
-        The bytes in Spark's state store, or in a savepoint.
-    is_in_files
-        Whether these only name files.
-    programs
-        The state of its programs.
+    - `n_carried`: the bytes in Spark's state store, or in a savepoint.
+    - `is_in_files`: whether these only name files.
     """
 
     group: int
@@ -52,16 +44,10 @@ class StoredGroup(NamedTuple):
 class StoredState(NamedTuple):
     """What a checkpoint or a savepoint contains.
 
-    Parameters
-    ----------
-    texts
-        The texts of its rules.
-    rules
-        The same, compiled.
-    reached
-        The event time that it has reached.
-    groups
-        The state of each key group, which is read as they are yielded.
+    - `texts`: the texts of its rules.
+    - `rules`: the same, compiled.
+    - `reached`: the event time that it has reached.
+    - `groups`: the state of each key group, which is read as they are yielded.
     """
 
     texts: tuple[Source, ...]

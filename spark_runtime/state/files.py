@@ -64,11 +64,8 @@ class StateFiles:
     def read(self, pointer: Pointer) -> RecordedChain:
         """Return the chain in the state that a pointer names.
 
-        Raises
-        ------
-        StateError
-            A file is missing or damaged (E0702), also one with what a static table contained (E0713), or the
-            state is of other rules (`decode_state`).
+        Raises StateError: a file is missing or damaged (E0702), also one with what a static table contained
+        (E0713), or the state is of other rules (`decode_state`).
         """
         data = self._pieces.read(pointer.base)
         if pointer.digest == self._layout.digest:

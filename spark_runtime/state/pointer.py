@@ -20,26 +20,17 @@ _MAGIC = b"SCKP\x01"
 class Kept:
     """Where large state is kept.
 
-    Parameters
-    ----------
-    folder
-        A folder that the driver and all executors see.
-    run
-        Names this run of the query in the names of files. No other run has the name.
-    n_retained
-        For how many micro-batches Spark retains state: their files are kept.
-    most_bytes
-        The memory of a machine that warm state may use; None: a quarter.
-    inline_bytes
-        Smaller snapshots are in Spark's state store: a file would cost more than it saves.
-    most_records
-        Records after which a group writes a snapshot: the pointer names each, and Spark carries the pointer.
-    by_query
-        Whether each query has a folder of its own in `folder`, named by Spark's id of its checkpoint.
-    tables
-        The folder with the contents of static tables that records name.
-    options
-        With which options storage that is no disk is reached; they may contain secrets.
+    - `folder`: a folder that the driver and all executors see.
+    - `run`: names this run of the query in the names of files. No other run has the name.
+    - `n_retained`: for how many micro-batches Spark retains state: their files are kept.
+    - `most_bytes`: the memory of a machine that warm state may use; None: a quarter.
+    - `inline_bytes`: smaller snapshots are in Spark's state store: a file would cost more than it saves.
+    - `most_records`: records after which a group writes a snapshot: the pointer names each, and Spark carries
+      the pointer.
+    - `by_query`: whether each query has a folder of its own in `folder`, named by Spark's id of its
+      checkpoint.
+    - `tables`: the folder with the contents of static tables that records name.
+    - `options`: with which options storage that is no disk is reached; they may contain secrets.
     """
 
     folder: str
@@ -73,16 +64,8 @@ class Kept:
 class Task(NamedTuple):
     """A task of a stream, which has one key group.
 
-    Parameters
-    ----------
-    batch
-        The micro-batch.
-    group
-        The label of the key group.
-    partition
-        The partition of the key group.
-    attempt
-        The number of the attempt, different for all attempts of an application.
+    - `partition`: the partition of the key group.
+    - `attempt`: the number of the attempt, different for all attempts of an application.
     """
 
     batch: int
@@ -108,18 +91,11 @@ class Task(NamedTuple):
 class Pointer:
     """The state of a key group: a snapshot, then what its chain was given since.
 
-    Parameters
-    ----------
-    base
-        The snapshot (`snapshots.encode_state`).
-    records
-        The records since (`recording`), the oldest first.
-    layout
-        The `Layout` of these records.
-    digest
-        Its name.
-    earlier
-        The micro-batches of earlier snapshots, the oldest first, from which retained state continues.
+    - `base`: the snapshot (`snapshots.encode_state`).
+    - `records`: the records since (`recording`), the oldest first.
+    - `layout`: the `Layout` of these records.
+    - `earlier`: the micro-batches of earlier snapshots, the oldest first, from which retained state
+      continues.
     """
 
     base: Piece

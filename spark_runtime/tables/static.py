@@ -89,17 +89,11 @@ class _Span(NamedTuple):
 class StaticTables:
     """The static tables of a run.
 
-    Parameters
-    ----------
-    files
-        The checkpoint of a stream; None in a batch.
-    folder
-        Where workers find the contents as files; empty if the contents travel in the task's property.
-    clock
-        The wall clock, in seconds since 1970.
-    written
-        Returns the micro-batches in which files of state were written that still exist. Raises OSError: a
-        folder cannot be read.
+    - `files`: the checkpoint of a stream; None in a batch.
+    - `folder`: where workers find the contents as files; empty if the contents travel in the task's property.
+    - `clock`: the wall clock, in seconds since 1970.
+    - `written`: returns the micro-batches in which files of state were written that still exist. Raises
+      OSError: a folder cannot be read.
     """
 
     sources: Mapping[str, StaticFile]

@@ -44,29 +44,18 @@ Share = list[tuple[str, Range]]
 class Plan:
     """The plan of a micro-batch.
 
-    Parameters
-    ----------
-    shares
-        At most one for each task.
-    offsets
-        By stream, the offset of its source after the shares are read.
-    ends
-        Whether the input is complete after the micro-batch.
-    cap_us
-        The exact watermark after the micro-batch; None: key groups find it out themselves, by the latest of
-        their events.
-    clock_us
-        The watermark after the micro-batch if the wall clock moves it past `cap_us`, which is then the
-        watermark by events, and not None; None: only events move it.
-    asks
-        Whether every key group is called, even without events, so that it reports its deadline.
-    tables
-        By static table, the digest of its content in this micro-batch.
-    lost
-        By stream, records that were removed before any plan had them. With the plan they count once.
-    identity
-        A hash of this plan and all plans before it. So it distinguishes micro-batches of the same number,
-        which a copy of the checkpoint may lead to. Empty in plans of earlier versions.
+    - `shares`: at most one for each task.
+    - `offsets`: by stream, the offset of its source after the shares are read.
+    - `ends`: whether the input is complete after the micro-batch.
+    - `cap_us`: the exact watermark after the micro-batch; None: key groups find it out themselves, by the
+      latest of their events.
+    - `clock_us`: the watermark after the micro-batch if the wall clock moves it past `cap_us`, which is then
+      the watermark by events, and not None; None: only events move it.
+    - `asks`: whether every key group is called, even without events, so that it reports its deadline.
+    - `tables`: by static table, the digest of its content in this micro-batch.
+    - `lost`: by stream, records that were removed before any plan had them. With the plan they count once.
+    - `identity`: a hash of this plan and all plans before it. So it distinguishes micro-batches of the same
+      number, which a copy of the checkpoint may lead to. Empty in plans of earlier versions.
     """
 
     shares: Sequence[Share]

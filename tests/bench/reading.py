@@ -26,9 +26,9 @@ import click
 import pyarrow as pa
 
 from cep.formats.files import read_events
+from cep.formats.lines import Lines, lines_of_column
 from cep.formats.text import json_lines
 from cep.formats.text.json.columns import compile_kernel
-from cep.formats.text.lines import Lines, lines_of_column
 from cep.schema.stream import Field, Stream
 from tests.bench.figures import Figure, Target, report
 

@@ -33,9 +33,9 @@ from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked
 from cep.formats.dead_letter import CARRIAGE_RETURN, MISPLACED_QUOTE, not_encoded
 from cep.formats.files import Format, read_events, text_reader
+from cep.formats.lines import lines_of_column, lines_of_objects
 from cep.formats.text import csv_lines, json_lines
 from cep.formats.text.json import columns
-from cep.formats.text.lines import lines_of_column, lines_of_objects
 from cep.formats.text.text_files import lines_as_utf8
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema

@@ -15,8 +15,8 @@ import pytest
 
 from cep.counts import Counts
 from cep.formats.ahead import AheadGuard
+from cep.formats.lines import Lines
 from cep.formats.payloads.registry import payload_format
-from cep.formats.text.lines import Lines
 from cep.schema.stream import Field
 from spark_runtime.connectors.kafka.connection import Connection
 from spark_runtime.connectors.kafka.librdkafka import SWITCH

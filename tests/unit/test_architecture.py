@@ -197,10 +197,7 @@ PARENT_AND_CHILD = {
     ("cep", "cep/commands"): "`python -m cep` is a module of the root",
     **{
         ("cep", f"cep/{child}"): _OF_ROOT
-        for child in (
-            *("compiler", "engine/chains", "engine/tables", "formats", "language", "local", "program"),
-            *("profiles", "schema", "settings"),
-        )
+        for child in ("compiler", "formats", "language", "program", "profiles", "schema", "settings")
     },
     ("cep/compiler", "cep/compiler/analysis"): "`compile.py` calls the stages; they share `ir.py`",
     (
@@ -212,7 +209,6 @@ PARENT_AND_CHILD = {
         "cep/compiler/lowering",
     ): "`compile.py` calls the stages; `aggregates.py` writes registers",
     ("cep/formats", "cep/formats/text"): "`files.py` knows the built-in formats; formats share dead letters",
-    ("cep/formats/text", "cep/formats/text/json"): "`json_lines.py` calls the kernel; both read `lines.py`",
     ("cep/language", "cep/language/clauses"): "the parser reads clauses, and they read expressions",
 }
 """A folder and one inside it that import each other, each with its reason."""

@@ -23,10 +23,10 @@ from cep.engine.chains.chain import Chain, units_of
 from cep.engine.corrections.corrector import restored
 from cep.engine.matching.matcher import Matcher
 from cep.errors import Source, StateError
+from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
 from cep.program.program import OUTCOME, TIMEOUT
 from cep.rule_set import Corrections, RuleSet
-from cep.testing import find_matches
 from tests.chain_cases import ChainCase, read_chains
 from tests.letters import LETTERS, read_letters
 from tests.oracle import Match

@@ -15,8 +15,8 @@ from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
 from cep.errors import Source
+from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
-from cep.testing import find_matches
 from tests.letter_cases import LetterCase, read_cases
 from tests.letters import KEYS, match_letters, read_letters, show_match, show_window
 from tests.oracle import find_matches as find_matches_slowly

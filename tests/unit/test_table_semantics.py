@@ -14,9 +14,9 @@ from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import Source
+from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import find_matches
 from tests.oracle import find_matches as find_matches_slowly
 from tests.pages import DOCS
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cep.errors import InputError, RuleError
+from cep.local.find_matches import find_matches
 from cep.rulebook import load_rules
 from cep.schema.stream import Field, Stream
-from cep.testing import find_matches
 from tests.letters import LetterRule, match_letters, read_letters
 
 CARDS = Stream(

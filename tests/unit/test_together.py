@@ -13,10 +13,10 @@ from cep.compiler.compile import compile_sources
 from cep.engine.chains.chain import Chain
 from cep.engine.matching.matcher import Matcher
 from cep.errors import Source
+from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
 from cep.rule_set import RuleSet
 from cep.settings.schema_file import parse_streams
-from cep.testing import find_matches
 
 STREAMS, _ = parse_streams(
     Source(

@@ -13,13 +13,13 @@ from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import InputError, RuleError, Source
 from cep.explain.explain import explain
+from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
 from cep.output.rows import match_rows
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_texts, texts_of
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import find_matches
 from tests.oracle.views import Joined, Row, View, changes
 from tests.pages import DOCS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cep.compiler import ir
-from cep.compiler.analysis.partitioning import Partitioning
+from cep.compiler.analysis.partitioning import Partitioning, report_no_column
 from cep.compiler.pattern_shape import variable_names
 from cep.compiler.typing.joins import RuleJoin
 from cep.diagnostics.diagnostic import did_you_mean
@@ -175,12 +175,12 @@ class _Join:
             return None
         field = stream.field(of_event.name.text)
         if field is None:
-            self._no_column("stream", stream, of_event.name)
+            report_no_column(self.report, "stream", stream, of_event.name)
             return None
         named = of_event.name if of_table is None else of_table.name
         key = self.table.field(named.text)
         if key is None:
-            self._no_column("table", self.table, named)
+            report_no_column(self.report, "table", self.table, named)
             return None
         if key.name not in self.settings.key:
             self.report(
@@ -242,15 +242,6 @@ class _Join:
             return None
         self.stream = streams[name]
         return self.stream
-
-    def _no_column(self, what: str, stream: Stream, name: ast.Name) -> None:
-        self.report(
-            "E0203",
-            f"{what} `{stream.name}` has no column `{name.text}`",
-            name.span,
-            f"not a column of `{stream.name}`",
-            did_you_mean(name.text, [field.name for field in stream.fields], "columns"),
-        )
 
     def _key_order(self, columns: list[str]) -> tuple[str, ...] | None:
         """Return the table's key in the order of the rule's key; None: the keys differ."""

@@ -12,12 +12,7 @@ from itertools import count
 
 from cep.compiler import ir
 from cep.compiler.analysis.partitioning import Partitioning
-from cep.compiler.pattern_shape import (
-    EventOrder,
-    event_order,
-    summary,
-    variable_names,
-)
+from cep.compiler.pattern_shape import EventOrder, event_order, summary, variable_names
 from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.joins import RuleJoin
 from cep.diagnostics.diagnostic import did_you_mean

@@ -46,6 +46,17 @@ def read_partitioning(
     return _Reader(rule, variables, streams, match_columns, report, reported).read()
 
 
+def report_no_column(report: Reporter, what: str, stream: Stream, name: ast.Name) -> None:
+    """Report that a stream or a table, `what`, has no column of this name."""
+    report(
+        "E0203",
+        f"{what} `{stream.name}` has no column `{name.text}`",
+        name.span,
+        f"not a column of `{stream.name}`",
+        did_you_mean(name.text, [field.name for field in stream.fields], "columns"),
+    )
+
+
 class _Reader:
     def __init__(
         self,
@@ -171,7 +182,7 @@ class _Reader:
         if not having and any(definition.key for definition in self.rule.definitions):
             self.bound.append(part)
         elif not having:
-            self.no_column(next(iter(self.streams.values())), name)
+            report_no_column(self.report, "stream", next(iter(self.streams.values())), name)
         elif lacking:
             pairs = [f"{stream.name}.{name.text}" for stream in having]
             pairs += [f"{stream.name}.column" for stream in lacking]
@@ -207,7 +218,7 @@ class _Reader:
                 continue
             known = stream.field(column.name.text)
             if known is None:
-                self.no_column(stream, column.name)
+                report_no_column(self.report, "stream", stream, column.name)
             elif self.can_be_key(part.name.text, stream, known, column.span):
                 found[stream.name] = known.name
         named = {column.variable.text for column in part.columns if column.variable is not None}
@@ -246,15 +257,6 @@ class _Reader:
             )
             return False
         return True
-
-    def no_column(self, stream: Stream, name: ast.Name) -> None:
-        self.report(
-            "E0203",
-            f"stream `{stream.name}` has no column `{name.text}`",
-            name.span,
-            f"not a column of `{stream.name}`",
-            did_you_mean(name.text, [column.name for column in stream.fields], "columns"),
-        )
 
     # DEFINE: ON and BY
 
@@ -356,7 +358,7 @@ class _Reader:
                 continue
             known = stream.field(column.text)
             if known is None:
-                self.no_column(stream, column)
+                report_no_column(self.report, "stream", stream, column)
             elif self.can_be_key(part.name.text, stream, known, column.span):
                 key.append(known.name)
         return Role(stream.name, tuple(key)) if len(key) == len(self.rule.key) else None

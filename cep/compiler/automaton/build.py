@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from cep.compiler import ir
 from cep.compiler.automaton import nfa
+from cep.compiler.automaton.spelled_out import spelled_out
 from cep.compiler.limits import too_many_choices
-from cep.compiler.spelled_out import spelled_out
 from cep.errors import Diagnostic
 
 

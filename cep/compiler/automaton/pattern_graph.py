@@ -58,7 +58,7 @@ from cep.compiler import ir
 _Part = TypeVar("_Part")
 
 NOT_FIRST = "later event"
-"""The variable of all events of a key but the first one; `cep.compiler.spelled_out` defines it."""
+"""The variable of all events of a key but the first one; `cep.compiler.automaton.spelled_out` defines it."""
 
 MAX_STEPS = 25_000
 """Epsilon edges followed in one pattern: absences in optional parts multiply the ways without a take."""

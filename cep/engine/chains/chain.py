@@ -34,17 +34,11 @@ if TYPE_CHECKING:
 class Chain:
     """All programs of `rules` over the events of any number of keys.
 
-    Parameters
-    ----------
-    tables
-        The rows of static tables, by name. The mapping is read at each look-up.
-    matchers
-        The matchers restored from snapshots, one for each of `units_of(rules)`. Without them all start from
-        the beginning.
-    stage
-        Only the programs of this stage (`Chains.stages`) run; None: all of them.
-    forward
-        Receives the events for programs of later stages, if `stage` is given.
+    - `tables`: the rows of static tables, by name. The mapping is read at each look-up.
+    - `matchers`: the matchers restored from snapshots, one for each of `units_of(rules)`. Without them all
+      start from the beginning.
+    - `stage`: only the programs of this stage (`Chains.stages`) run; None: all of them.
+    - `forward`: receives the events for programs of later stages, if `stage` is given.
     """
 
     def __init__(

@@ -40,14 +40,7 @@ from cep.engine.prepare.versions import parted, until
 from cep.engine.state import codec
 from cep.engine.state.event_lists import KeptEvents, Nodes
 from cep.engine.state.open_runs import awaited
-from cep.engine.state.runs import (
-    StoredRuns,
-    fan_out,
-    make_pool,
-    new_matches,
-    new_stack,
-    no_runs,
-)
+from cep.engine.state.runs import StoredRuns, fan_out, make_pool, new_matches, new_stack, no_runs
 from cep.engine.state.sections import RuleSection, SharedSection, StateSections, fitted
 from cep.engine.state.strings import StringPool
 from cep.engine.state.suppression import Suppression

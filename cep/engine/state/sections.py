@@ -19,13 +19,7 @@ from cep.engine.state.event_lists import KeptEvents
 from cep.engine.state.packing import Packed
 from cep.engine.state.runs import key_width, row_width
 from cep.errors import StateError
-from cep.program.identity import (
-    ProgramIdentity,
-    RuleIdentity,
-    SharedIdentity,
-    differences,
-    packed_json_in,
-)
+from cep.program.identity import ProgramIdentity, RuleIdentity, SharedIdentity, differences, packed_json_in
 from cep.program.program import Program, RuleProgram, bits_column
 from cep.program.tables import VERSION_COLUMN, table_name
 

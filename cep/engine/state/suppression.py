@@ -28,15 +28,10 @@ def never_suppressed(n_slots: int) -> I64:
 class Suppression:
     """The state of one rule. Without SUPPRESS (`length_us` and `n_per_day` are 0) it holds nothing.
 
-    Parameters
-    ----------
-    length_us
-        How long after the end of a match no other match of the key is reported.
-    n_per_day
-        How many matches of a key that end in one day are reported at most.
-    until_us
-        For each key: the time before which a match that ends is not reported. With `n_per_day` a number
-        instead: in its lower `_COUNT_BITS` how many were reported, above them the last day of these.
+    - `length_us`: how long after the end of a match no other match of the key is reported.
+    - `n_per_day`: how many matches of a key that end in one day are reported at most.
+    - `until_us`: for each key: the time before which a match that ends is not reported. With `n_per_day` a
+      number instead: in its lower `_COUNT_BITS` how many were reported, above them the last day of these.
     """
 
     def __init__(self, length_us: int, n_per_day: int = 0, until_us: I64 | None = None) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cep.arrays import I64, Mask
 from cep.errors import InputError
 from cep.expression import Type
+from cep.formats.lines import Lines, lines_of_objects
 from cep.formats.payloads.avro_columns import Path, WantedField, read_columns
 from cep.formats.payloads.avro_schema import (
     Collection,
@@ -44,7 +45,6 @@ from cep.formats.payloads.schemas import (
 )
 from cep.formats.protocol import Decoded, RecordFormat, Unquoted
 from cep.formats.registry import in_words
-from cep.formats.text.lines import Lines, lines_of_objects
 from cep.formats.text.messages import EMPTY
 from cep.schema.arrow_columns import fits, python_element
 from cep.schema.opaque_values import opaque_text
@@ -89,16 +89,10 @@ AVRO: PayloadType = _AvroType()
 class AvroFormat(Unquoted):
     """Messages of Avro; see `RecordFormat`.
 
-    Parameters
-    ----------
-    schema
-        With a registry the schema of the reader, or empty. Without one the schema of all messages.
-    what
-        The schema, for errors.
-    is_framed
-        Whether the number of a schema precedes each message.
-    registry
-        Returns schemas by their numbers.
+    - `schema`: with a registry the schema of the reader, or empty. Without one the schema of all messages.
+    - `what`: the schema, for errors.
+    - `is_framed`: whether the number of a schema precedes each message.
+    - `registry`: returns schemas by their numbers.
     """
 
     schema: str

@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
+from cep.formats.lines import Lines
 from cep.formats.payloads.avro_schema import Collection, Node, Record, Union, Value
 from cep.formats.payloads.block import Block, signed
-from cep.formats.text.lines import Lines
 from cep.schema.masks import where_true
 
 Path = tuple[str, ...]

@@ -49,16 +49,10 @@ class Base64Records(Sequence[bytes]):
 class FieldValues:
     """The values of messages, or some of them, for a column: each branch of a union gives separate values.
 
-    Parameters
-    ----------
-    values
-        A value for each message, NULL where it has none.
-    fits
-        Whether the column can be read from the type of `values`. If not, each value is a problem.
-    is_typed
-        Whether `values` have the types of events (`ARROW_TYPES`).
-    bad
-        By the index of a message its value, if no type can represent it.
+    - `values`: a value for each message, NULL where it has none.
+    - `fits`: whether the column can be read from the type of `values`. If not, each value is a problem.
+    - `is_typed`: whether `values` have the types of events (`ARROW_TYPES`).
+    - `bad`: by the index of a message its value, if no type can represent it.
     """
 
     values: pa.Array

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from cep.arrays import I64
 from cep.errors import InputError
 from cep.expression import Type
+from cep.formats.lines import Lines, lines_of_objects
 from cep.formats.payloads.columns import Base64Records, FieldValues, events_of, misfit, missing
 from cep.formats.payloads.protobuf_columns import FEWEST, Columns
 from cep.formats.payloads.protobuf_types import (
@@ -51,7 +52,6 @@ from cep.formats.payloads.schemas import (
 )
 from cep.formats.protocol import Decoded, RecordFormat, Unquoted
 from cep.formats.registry import in_words
-from cep.formats.text.lines import Lines, lines_of_objects
 from cep.formats.text.messages import EMPTY
 from cep.schema.arrow_columns import fits, python_element
 from cep.schema.opaque_values import opaque_text
@@ -101,18 +101,12 @@ PROTOBUF: PayloadType = _ProtobufType()
 class ProtobufFormat(Unquoted):
     """Messages of Protocol Buffers; see `RecordFormat`.
 
-    Parameters
-    ----------
-    descriptor
-        A FileDescriptorSet; empty with a registry.
-    message
-        The type of the messages, with its package. Empty: the only one of the set, or that of each frame.
-    what
-        The descriptor, for errors.
-    is_framed
-        Whether the number of a schema and the index of a type precede each message.
-    registry
-        Returns schemas by their numbers.
+    - `descriptor`: a FileDescriptorSet; empty with a registry.
+    - `message`: the type of the messages, with its package. Empty: the only one of the set, or that of each
+      frame.
+    - `what`: the descriptor, for errors.
+    - `is_framed`: whether the number of a schema and the index of a type precede each message.
+    - `registry`: returns schemas by their numbers.
     """
 
     descriptor: bytes = field(repr=False)

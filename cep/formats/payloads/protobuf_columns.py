@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cep.arrays import I64, U64, Mask
+from cep.formats.lines import Lines
 from cep.formats.payloads.block import Block, signed
 from cep.formats.payloads.protobuf_types import (
     SCALARS,
@@ -29,7 +30,6 @@ from cep.formats.payloads.protobuf_types import (
     is_repeated,
     is_required,
 )
-from cep.formats.text.lines import Lines
 from cep.schema.arrow_values import is_utf8
 
 Path = tuple[str, ...]
@@ -50,16 +50,9 @@ _STEPS = 64  # in addition to some for each field: of repeated fields, or in ano
 class WantedField:
     """A scalar field of all messages.
 
-    Parameters
-    ----------
-    part
-        The field.
-    has
-        bool[n]: which messages have it. For others `values` is the default of its type.
-    values
-        [n]: its numbers; None: it is bytes or a text.
-    starts, lengths
-        int64[n]: where its bytes are, if it is bytes or a text.
+    - `has`: bool[n]: which messages have it. For others `values` is the default of its type.
+    - `values`: [n]: its numbers; None: it is bytes or a text.
+    - `starts`, `lengths`: int64[n]: where its bytes are, if it is bytes or a text.
     """
 
     part: FieldDescriptor
@@ -73,18 +66,11 @@ class WantedField:
 class _Inside:
     """The messages of one type during reading.
 
-    Parameters
-    ----------
-    path
-        The place of the messages; None: nothing in them is wanted.
-    rows
-        int64[m]: the indices of these messages, or of those that contain them.
-    tags
-        uint64[m]: the tag before each cursor.
-    at, ends
-        int64[m]: the cursors, and where the messages end.
-    depth
-        The number of messages around them.
+    - `path`: the place of the messages; None: nothing in them is wanted.
+    - `rows`: int64[m]: the indices of these messages, or of those that contain them.
+    - `tags`: uint64[m]: the tag before each cursor.
+    - `at`, `ends`: int64[m]: the cursors, and where the messages end.
+    - `depth`: the number of messages around them.
     """
 
     kind: Descriptor

@@ -82,16 +82,10 @@ UNSIGNED_64 = frozenset(("uint64", "fixed64"))
 class ProtoField:
     """A wanted field of a message.
 
-    Parameters
-    ----------
-    place
-        The names of the fields on the path to it.
-    word
-        Its type, for errors.
-    arrow
-        The type of its column; None: no column is of its type.
-    is_plain
-        Whether it is a scalar, a `Timestamp` or a wrapper. Others are read as a whole.
+    - `place`: the names of the fields on the path to it.
+    - `word`: its type, for errors.
+    - `arrow`: the type of its column; None: no column is of its type.
+    - `is_plain`: whether it is a scalar, a `Timestamp` or a wrapper. Others are read as a whole.
     """
 
     place: tuple[str, ...]

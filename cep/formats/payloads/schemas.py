@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from cep.arrays import I64, Mask
-from cep.formats.text.lines import Lines
+from cep.formats.lines import Lines
 
 FRAME_BYTES = 5
 CONFLUENT, NONE = "confluent", "none"

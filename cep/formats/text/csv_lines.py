@@ -28,9 +28,9 @@ from cep.errors import InputError
 from cep.expression import Type
 from cep.formats import dead_letter
 from cep.formats.file_columns import carriage_returns, columns_without_header, refuse_trees, require_columns
+from cep.formats.lines import Lines
 from cep.formats.protocol import MAX_RECORD_LINES, Decoded, Indices, Problem, RecordFormat, RecordReader
 from cep.formats.text.file_beginnings import refuse_other_contents
-from cep.formats.text.lines import Lines
 from cep.schema.masks import null_where, where_false
 from cep.schema.stream import COMMA_SEPARATED, CsvLayout, Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema

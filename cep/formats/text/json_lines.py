@@ -42,6 +42,7 @@ from cep.arrays import Mask
 from cep.expression import Type
 from cep.formats import dead_letter
 from cep.formats.dead_letter import MAX_NESTING
+from cep.formats.lines import Lines, lines_of_objects
 from cep.formats.protocol import Indices, Problem
 from cep.formats.text.absent_fields import absent_fields
 from cep.formats.text.file_beginnings import (
@@ -51,7 +52,6 @@ from cep.formats.text.file_beginnings import (
     refuse_other_json,
 )
 from cep.formats.text.line_format import LineFormat
-from cep.formats.text.lines import Lines, lines_of_objects
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.masks import where_true
 from cep.schema.opaque_values import as_double, opaque_text

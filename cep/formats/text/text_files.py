@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from cep.errors import InputError
 from cep.formats.chunks import Piece, with_columns, without
+from cep.formats.lines import Lines
 from cep.formats.protocol import RecordFormat
 from cep.formats.text.damaged import COMPRESSED, rest_of
-from cep.formats.text.lines import Lines
 from cep.schema.stream import Stream
 
 STDIN = "-"

@@ -9,11 +9,7 @@ from typing import NamedTuple
 from cep.errors import Span
 from cep.language.other_languages.patterns import rule_of_eql, rule_of_esper, rule_of_siddhi
 from cep.language.other_languages.pipes import rule_of_pipes
-from cep.language.other_languages.sql import (
-    MATCH_RECOGNIZE,
-    rule_of_match_recognize,
-    rule_of_windows,
-)
+from cep.language.other_languages.sql import MATCH_RECOGNIZE, rule_of_match_recognize, rule_of_windows
 
 _BLANKS = re.compile(r"\s*")
 

@@ -30,16 +30,11 @@ _NO_SERVER = "E0955"
 class AmqpSettings(ServerSettings):
     """The address that is read, and how.
 
-    Parameters
-    ----------
-    address
-        A queue or a topic.
-    subscription
-        The name of a durable subscription, which receives a copy of each message of the topic; "": a queue.
-    container_id
-        The name of this client; a subscription belongs to it.
-    credit
-        Messages that the server sends before the first of them is settled.
+    - `address`: a queue or a topic.
+    - `subscription`: the name of a durable subscription, which receives a copy of each message of the topic;
+      "": a queue.
+    - `container_id`: the name of this client; a subscription belongs to it.
+    - `credit`: messages that the server sends before the first of them is settled.
     """
 
     port: int = 5672

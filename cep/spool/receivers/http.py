@@ -53,31 +53,20 @@ _ACCEPTED, _TOO_MANY, _UNAVAILABLE = 202, 429, 503
 class HttpSettings:
     """How messages are taken by HTTP.
 
-    Parameters
-    ----------
-    token
-        Every request with messages must have it: ``Authorization: Bearer TOKEN``; "": none.
-    max_body_bytes
-        The maximum of one request.
-    max_connections, max_connections_of_one
-        The maximum number at one time, of all addresses and of one.
-    max_reading_bytes
-        The maximum of all bodies that are being read. An address gets the same share of them as of
-        connections.
-    min_rate
-        Bytes of a body that a client must send per second, averaged over `slow_seconds`.
-    headers
-        Headers that are kept, in lower case; each becomes a column ``header.NAME``.
-    retry_seconds
-        How long a sender should wait when there is no room.
-    head_seconds
-        The time from the connection, or the last answer, in which the next request must start.
-    body_seconds
-        The time after the head in which the body must arrive.
-    slow_seconds
-        The time after the first byte of a head in which the rest of it must arrive. See also `min_rate`.
-    certificate, private_key
-        Files for TLS; "": no TLS.
+    - `token`: every request with messages must have it: ``Authorization: Bearer TOKEN``; "": none.
+    - `max_body_bytes`: the maximum of one request.
+    - `max_connections`, `max_connections_of_one`: the maximum number at one time, of all addresses and of
+      one.
+    - `max_reading_bytes`: the maximum of all bodies that are being read. An address gets the same share of
+      them as of connections.
+    - `min_rate`: bytes of a body that a client must send per second, averaged over `slow_seconds`.
+    - `headers`: headers that are kept, in lower case; each becomes a column ``header.NAME``.
+    - `retry_seconds`: how long a sender should wait when there is no room.
+    - `head_seconds`: the time from the connection, or the last answer, in which the next request must start.
+    - `body_seconds`: the time after the head in which the body must arrive.
+    - `slow_seconds`: the time after the first byte of a head in which the rest of it must arrive. See also
+      `min_rate`.
+    - `certificate`, `private_key`: files for TLS; "": no TLS.
     """
 
     host: str = "127.0.0.1"

@@ -31,16 +31,11 @@ _REFUSED = 128
 class MqttSettings(ServerSettings):
     """Which topics are taken, and how.
 
-    Parameters
-    ----------
-    topics
-        Topic filters: ``sensors/+/temperature``; ``$share/GROUP/FILTER`` shares messages among spools.
-    client_id
-        The name of the session: the broker keeps messages for it while the spool does not run.
-    qos
-        0: a message may be lost on the way; 1: it arrives at least once.
-    in_flight
-        Messages that the broker sends before the first of them is acknowledged.
+    - `topics`: topic filters: ``sensors/+/temperature``; ``$share/GROUP/FILTER`` shares messages among
+      spools.
+    - `client_id`: the name of the session: the broker keeps messages for it while the spool does not run.
+    - `qos`: 0: a message may be lost on the way; 1: it arrives at least once.
+    - `in_flight`: messages that the broker sends before the first of them is acknowledged.
     """
 
     port: int = 1883

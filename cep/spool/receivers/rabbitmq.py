@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,8 +193,6 @@ def _no_queue(settings: RabbitSettings) -> InputError:
 
 
 def _wake(connection: Any) -> None:
-    from contextlib import suppress
-
     import pika.exceptions
 
     with suppress(pika.exceptions.AMQPError, OSError):
@@ -201,8 +200,6 @@ def _wake(connection: Any) -> None:
 
 
 def _close(connection: Any) -> None:
-    from contextlib import suppress
-
     import pika.exceptions
 
     with suppress(pika.exceptions.AMQPError, OSError):

@@ -34,16 +34,10 @@ _RXQ_OVFL = 40
 class UdpSettings:
     """Where datagrams arrive, and what a message is.
 
-    Parameters
-    ----------
-    form
-        The form in which a message is stored (`FORMS`).
-    has_lines
-        Whether each line of a datagram is a message.
-    sequence
-        The name of a number in messages of JSON by which gaps are counted; "": none.
-    buffer_bytes
-        The bytes that the system may keep until they are taken; it may allow less.
+    - `form`: the form in which a message is stored (`FORMS`).
+    - `has_lines`: whether each line of a datagram is a message.
+    - `sequence`: the name of a number in messages of JSON by which gaps are counted; "": none.
+    - `buffer_bytes`: the bytes that the system may keep until they are taken; it may allow less.
     """
 
     host: str = "127.0.0.1"

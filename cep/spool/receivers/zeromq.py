@@ -25,20 +25,12 @@ _MOST_MESSAGES, _MOST_BYTES = 5_000, 4 << 20
 class ZmqSettings:
     """Where messages come from.
 
-    Parameters
-    ----------
-    connect, bind
-        Addresses: ``tcp://host:5556``.
-    kind
-        ``sub`` or ``pull``.
-    subscribe
-        Prefixes of the messages that a SUB socket takes; (): all messages.
-    sequence
-        The name of a number in messages of JSON by which gaps are counted; "": none.
-    sequence_part
-        The index of the part of a message that is such a number; None: no part is.
-    most
-        The maximum number of messages that the socket keeps until they are taken (its high-water mark).
+    - `connect`, `bind`: addresses: ``tcp://host:5556``.
+    - `kind`: ``sub`` or ``pull``.
+    - `subscribe`: prefixes of the messages that a SUB socket takes; (): all messages.
+    - `sequence`: the name of a number in messages of JSON by which gaps are counted; "": none.
+    - `sequence_part`: the index of the part of a message that is such a number; None: no part is.
+    - `most`: the maximum number of messages that the socket keeps until they are taken (its high-water mark).
     """
 
     connect: tuple[str, ...] = ()

@@ -19,17 +19,13 @@ from spark_runtime.storage.checkpoint_files import damaged
 class Entry:
     """Some bytes of a file.
 
-    Parameters
-    ----------
-    name
-        The file, relative to the source's folder. It identifies the file: a folder may move with its files.
-    start, end
-        Bytes from `start` up to `end`; `end` was the size of the file, or the end of its last whole line.
-    mtime_ns
-        When the file was last changed.
-    mark
-        CRC-32 of the first and the last bytes before `end` (`mark_of`), which a file that has grown still
-        contains there.
+    - `name`: the file, relative to the source's folder. It identifies the file: a folder may move with its
+      files.
+    - `start`, `end`: bytes from `start` up to `end`; `end` was the size of the file, or the end of its last
+      whole line.
+    - `mtime_ns`: when the file was last changed.
+    - `mark`: CRC-32 of the first and the last bytes before `end` (`mark_of`), which a file that has grown
+      still contains there.
     """
 
     name: str

@@ -129,34 +129,8 @@ class _Written:
         self._files.write(f"{folder or f'batch={batch.name}'}/{WRITTEN_BY}", text)
 
 
-class _InFolder:
-    """The methods that the sinks of a folder share."""
-
-    __slots__ = ()
-
-    @property
-    def _written(self) -> _Written:
-        raise NotImplementedError
-
-    def last(self, run: str) -> Mark | None:
-        """Return the last micro-batch of a stream with rows."""
-        return self._written.last(run)
-
-    def take_back(self, run: str, after: int, by: str) -> None:
-        """Remove the folders of later micro-batches."""
-        self._written.take_back(run, after, by)
-
-    def begin(self, batch: MicroBatch) -> None:
-        """Raise StateError if the folder contains another micro-batch with the same number."""
-        if batch.run is not None:
-            self._written.mark(batch.run, batch.number).is_of(batch)
-
-    def close(self) -> None:
-        """Do nothing: each micro-batch is complete by itself."""
-
-
 @dataclass(frozen=True, slots=True)
-class FolderSink(_InFolder):
+class FolderSink:
     """A folder on a local disk, written in the workers; see `WorkerSink`.
 
     Spark's own writer would first convert matches to rows, four microseconds each. It needs a job for each
@@ -184,14 +158,18 @@ class FolderSink(_InFolder):
         require_folder(self.path, f".probe-{os.getpid()}")
         self._written.require_own()
 
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream with rows."""
+        return self._written.last(run)
+
     def take_back(self, run: str, after: int, by: str) -> None:
         """Remove the folders of later micro-batches."""
         with writing(self.path):
-            _InFolder.take_back(self, run, after, by)
+            self._written.take_back(run, after, by)
 
     def begin(self, batch: MicroBatch) -> None:
         """Remove the remains of the micro-batch."""
-        _InFolder.begin(self, batch)
+        _require_same(self._written, batch)
         hidden = self._hidden(batch)
         if hidden.exists():
             with writing(self.path):
@@ -230,13 +208,16 @@ class FolderSink(_InFolder):
                 shutil.rmtree(folder)
             hidden.rename(folder)
 
+    def close(self) -> None:
+        """Do nothing: each micro-batch is complete by itself."""
+
     def _hidden(self, batch: MicroBatch) -> Path:
         """Return the folder of a micro-batch's files until all are complete."""
         return Path(self.path) / f".batch={batch.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectSink(_InFolder):
+class ObjectSink:
     """A folder on remote storage, to which a stream writes a file in each micro-batch; see `TableSink`.
 
     Spark's own writer would need about a hundred requests to an object store, and this needs two. The name of
@@ -256,6 +237,18 @@ class ObjectSink(_InFolder):
     def check(self) -> None:
         """Do nothing: the first micro-batch writes."""
 
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream with rows."""
+        return self._written.last(run)
+
+    def take_back(self, run: str, after: int, by: str) -> None:
+        """Remove the folders of later micro-batches."""
+        self._written.take_back(run, after, by)
+
+    def begin(self, batch: MicroBatch) -> None:
+        """Check whether the micro-batch exists; its file is replaced in one step."""
+        _require_same(self._written, batch)
+
     def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
         """Write the rows; without rows, only the first micro-batch, so that the path exists."""
         if not rows.n_rows and batch.number:
@@ -270,9 +263,12 @@ class ObjectSink(_InFolder):
     def commit(self, batch: MicroBatch) -> None:
         """Do nothing: the file is complete."""
 
+    def close(self) -> None:
+        """Do nothing: each micro-batch is complete by itself."""
+
 
 @dataclass(frozen=True, slots=True)
-class FolderSinkOfSpark(_InFolder):
+class FolderSinkOfSpark:
     """A folder that Spark writes: one that workers on other machines share, or the result of a batch.
 
     See `DriverSink`.
@@ -301,6 +297,18 @@ class FolderSinkOfSpark(_InFolder):
             require_folder(self.path, f".probe-{os.getpid()}")
         self._written.require_own()
 
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream with rows."""
+        return self._written.last(run)
+
+    def take_back(self, run: str, after: int, by: str) -> None:
+        """Remove the folders of later micro-batches."""
+        self._written.take_back(run, after, by)
+
+    def begin(self, batch: MicroBatch) -> None:
+        """Check whether the micro-batch exists; Spark replaces the folder when it writes."""
+        _require_same(self._written, batch)
+
     def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
         """Write the rows by Spark; without rows, only the first micro-batch, so that the path exists."""
         if rows.n_rows or batch.number == 0:
@@ -312,3 +320,12 @@ class FolderSinkOfSpark(_InFolder):
         """Record the owner of the rows, which Spark has committed."""
         if self.owner is not None or Path(folder_of(self.path, batch)).exists():
             self._written.write(batch)
+
+    def close(self) -> None:
+        """Do nothing: each micro-batch is complete by itself."""
+
+
+def _require_same(written: _Written, batch: MicroBatch) -> None:
+    """Raise StateError if the folder contains another micro-batch with the same number."""
+    if batch.run is not None:
+        written.mark(batch.run, batch.number).is_of(batch)

@@ -59,23 +59,16 @@ class FileRange(NamedTuple):
 class FolderSource:
     """The files of a folder, or one file, as events of `stream`.
 
-    Parameters
-    ----------
-    path
-        Absolute path of the folder or the file.
-    log
-        The file in which a stream lists the input that it has read.
-    max_files
-        Maximum number of files, or parts of files, in a micro-batch.
-    holds_open_lines
-        Whether an incomplete last line waits until it is complete, because it may still be written.
-        Otherwise it is read as it is.
-    watermark_per
-        What has its own watermark: `PER_SOURCE`, `PER_FILE`, or the events with one value of a column.
-    by_time
-        Whether files with earlier events are read first. Otherwise the order is that of their changes.
-    has_begun
-        Whether the stream has completed micro-batches: files that were read may be gone.
+    - `path`: absolute path of the folder or the file.
+    - `log`: the file in which a stream lists the input that it has read.
+    - `max_files`: maximum number of files, or parts of files, in a micro-batch.
+    - `holds_open_lines`: whether an incomplete last line waits until it is complete, because it may still be
+      written. Otherwise it is read as it is.
+    - `watermark_per`: what has its own watermark: `PER_SOURCE`, `PER_FILE`, or the events with one value of a
+      column.
+    - `by_time`: whether files with earlier events are read first. Otherwise the order is that of their
+      changes.
+    - `has_begun`: whether the stream has completed micro-batches: files that were read may be gone.
     """
 
     stream: Stream

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cep.arrays import I64, U8, Mask
-from cep.formats.text.lines import Lines
+from cep.formats.lines import Lines
 from cep.jit.foreign import call_each
 from spark_runtime.connectors.kafka.connection import Connection, Noted
 from spark_runtime.connectors.kafka.taking import Failed
@@ -96,16 +96,10 @@ def _library() -> _Library | None:
 class Columns:
     """Messages as columns; see `Taken`.
 
-    Parameters
-    ----------
-    offsets
-        int64[n].
-    values
-        The n values; a missing value is empty.
-    is_none
-        bool[n]: which values are missing.
-    keys
-        The n keys, if requested.
+    - `offsets`: int64[n].
+    - `values`: the n values; a missing value is empty.
+    - `is_none`: bool[n]: which values are missing.
+    - `keys`: the n keys, if requested.
     """
 
     offsets: I64

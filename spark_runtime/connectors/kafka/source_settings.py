@@ -11,12 +11,7 @@ from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
 from spark_runtime.connectors.kafka.connection import EXTRA, OURS, PACKAGE, Connection
 from spark_runtime.connectors.kafka.log import METADATA, KafkaLog
-from spark_runtime.connectors.message_logs.settings import (
-    TOMBSTONES,
-    MessageSettings,
-    MessageSpec,
-    numbered,
-)
+from spark_runtime.connectors.message_logs.settings import TOMBSTONES, MessageSettings, MessageSpec, numbered
 from spark_runtime.sources.spec import SourceContext, SourceType
 
 if TYPE_CHECKING:

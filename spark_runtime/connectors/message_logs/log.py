@@ -44,17 +44,11 @@ class MessageRange(NamedTuple):
 class Portion:
     """Some messages of one partition, in order.
 
-    Parameters
-    ----------
-    values
-        The value of each message; None if it is missing. In `Lines`, a missing value is empty.
-    positions
-        int64[n]: the positions that dead letters name.
-    columns
-        The requested metadata, by its name in the log: texts, or times as int64 in microseconds since 1970;
-        n values each.
-    is_none
-        bool[n]: with `Lines`, which messages have no value; None if all have one.
+    - `values`: the value of each message; None if it is missing. In `Lines`, a missing value is empty.
+    - `positions`: int64[n]: the positions that dead letters name.
+    - `columns`: the requested metadata, by its name in the log: texts, or times as int64 in microseconds
+      since 1970; n values each.
+    - `is_none`: bool[n]: with `Lines`, which messages have no value; None if all have one.
     """
 
     values: Sequence[bytes | None]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from cep.formats.lines import Lines
 from cep.formats.payloads.registry import payload_format
 from cep.formats.protocol import RecordFormat
-from cep.formats.text.lines import Lines
 from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Stream
 from spark_runtime.connectors.message_logs.log import MessageLog, Place, Portion
@@ -26,22 +26,13 @@ Begin = str | int | Mapping[str, int]
 class MessageReading:
     """How the messages of a log become events of `stream`.
 
-    Parameters
-    ----------
-    keys
-        Keys of the rules: an event with a NULL in each of them is a dead letter.
-    columns
-        The metadata that is a column, by the name of the column.
-    max_events
-        Maximum number of messages in a micro-batch.
-    goes_on_without
-        Whether messages that were removed before they were read are counted and skipped.
-    has_dead_tombstones
-        Whether a message without a value is a dead letter. Otherwise it is only counted.
-    deletes
-        Whether a message without a value deletes a row of the table.
-    start_file
-        The file in which a stream records where it started.
+    - `keys`: keys of the rules: an event with a NULL in each of them is a dead letter.
+    - `columns`: the metadata that is a column, by the name of the column.
+    - `max_events`: maximum number of messages in a micro-batch.
+    - `goes_on_without`: whether messages that were removed before they were read are counted and skipped.
+    - `has_dead_tombstones`: whether a message without a value is a dead letter. Otherwise it is only counted.
+    - `deletes`: whether a message without a value deletes a row of the table.
+    - `start_file`: the file in which a stream records where it started.
     """
 
     stream: Stream

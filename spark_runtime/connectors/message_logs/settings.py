@@ -171,16 +171,11 @@ class MessageSettings:
     ) -> MessageSpec:
         """Return the spec of a log; report problems in `settings`.
 
-        Parameters
-        ----------
-        place, log
-            See `MessageSpec`.
-        metadata
-            What may be a column in addition to the value. With ``headers``, each header may be one, too.
-        names
-            How `from` names partitions; None: positions cannot be given.
-        has_headers
-            Whether each header may be a column even without ``headers``.
+        - `place`, `log`: see `MessageSpec`.
+        - `metadata`: what may be a column in addition to the value. With ``headers``, each header may be one,
+          too.
+        - `names`: how `from` names partitions; None: positions cannot be given.
+        - `has_headers`: whether each header may be a column even without ``headers``.
         """
         with_columns = self.value if isinstance(self.value, FormatWithColumns) else None
         words = _words(metadata, with_columns, has_headers=has_headers or "headers" in metadata)

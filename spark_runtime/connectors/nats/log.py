@@ -347,12 +347,8 @@ def overlap(one: Sequence[str], other: Sequence[str]) -> bool:
 async def connected(log: NatsLog, noted: Any) -> Any:
     """Return a connection of nats-py; `noted` is called with asynchronous errors.
 
-    Raises
-    ------
-    InputError
-        An environment variable is missing (E0853), or a TLS file is wrong (E0883).
-    SetupError
-        The package that reads `credentials` is missing (E0683).
+    Raises InputError: an environment variable is missing (E0853), or a TLS file is wrong (E0883). Raises
+    SetupError: the package that reads `credentials` is missing (E0683).
     """
     from nats.aio.client import Client
 

@@ -39,18 +39,11 @@ IS_KEY = 1
 class Relation:
     """The description of a table in the log, valid from one message on.
 
-    Parameters
-    ----------
-    oid
-        Its object identifier, which does not change when the table is renamed.
-    table
-        Schema and name: ``public.orders``.
-    columns
-        Column -> its index in a tuple.
-    types
-        The object identifiers of the types of the columns.
-    keys
-        Which columns are part of the replica identity.
+    - `oid`: its object identifier, which does not change when the table is renamed.
+    - `table`: schema and name: ``public.orders``.
+    - `columns`: column -> its index in a tuple.
+    - `types`: the object identifiers of the types of the columns.
+    - `keys`: which columns are part of the replica identity.
     """
 
     oid: int
@@ -123,21 +116,14 @@ class Cells:
 class Changes:
     """Changes of n rows, in the order of the log.
 
-    Parameters
-    ----------
-    data
-        The buffer to which cells refer.
-    kind
-        uint8[n]: `INSERT`, `UPDATE`, `DELETE` or `TRUNCATE`.
-    lsn
-        int64[n]: the place of the change in the log.
-    commit_us, transaction, number
-        int64[n]: the time of its commit, microseconds since 1970; the identifier of its transaction; its
-        index among the changes of the transaction, from 0.
-    relation
-        int64[n]: index into `relations`.
-    after, before
-        The row after the change and before it, by column. For a deleted row, `after` is the old row.
+    - `data`: the buffer to which cells refer.
+    - `kind`: uint8[n]: `INSERT`, `UPDATE`, `DELETE` or `TRUNCATE`.
+    - `lsn`: int64[n]: the place of the change in the log.
+    - `commit_us`, `transaction`, `number`: int64[n]: the time of its commit, microseconds since 1970; the
+      identifier of its transaction; its index among the changes of the transaction, from 0.
+    - `relation`: int64[n]: index into `relations`.
+    - `after`, `before`: the row after the change and before it, by column. For a deleted row, `after` is the
+      old row.
     """
 
     data: U8

@@ -63,26 +63,16 @@ class TableRange(NamedTuple):
 class PostgresReading:
     """How the rows of tables, and their changes, become events of `stream`.
 
-    Parameters
-    ----------
-    tables
-        Schema and name of each table.
-    slot, publication
-        The names of slot and publication; empty in a batch, which reads no changes.
-    begin
-        `COPY` or `NOW`.
-    creates
-        Whether missing slots and publications are created.
-    keys
-        Keys of the rules: an event with a NULL in each of them is a dead letter.
-    columns
-        The values in addition to those of the row (`METADATA`), by the name of the column.
-    max_events, max_bytes
-        Limits of a micro-batch: changes, and bytes of messages. A transaction is not split.
-    nulls_unchanged
-        Whether a value that the log omits is NULL. Otherwise its change is a dead letter.
-    log
-        The file in which a stream records where it started.
+    - `tables`: schema and name of each table.
+    - `slot`, `publication`: the names of slot and publication; empty in a batch, which reads no changes.
+    - `begin`: `COPY` or `NOW`.
+    - `creates`: whether missing slots and publications are created.
+    - `keys`: keys of the rules: an event with a NULL in each of them is a dead letter.
+    - `columns`: the values in addition to those of the row (`METADATA`), by the name of the column.
+    - `max_events`, `max_bytes`: limits of a micro-batch: changes, and bytes of messages. A transaction is not
+      split.
+    - `nulls_unchanged`: whether a value that the log omits is NULL. Otherwise its change is a dead letter.
+    - `log`: the file in which a stream records where it started.
     """
 
     stream: Stream

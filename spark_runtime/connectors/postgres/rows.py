@@ -21,14 +21,7 @@ from cep.schema.masks import where_true
 from cep.schema.opaque_values import opaque_text
 from cep.schema.stream import Field
 from cep.schema.text_values import DOUBLE_PATTERN, column_from_text, event_table_schema
-from spark_runtime.connectors.postgres.pgoutput import (
-    DELETE,
-    INSERT,
-    TRUNCATE,
-    UPDATE,
-    Changes,
-    Relation,
-)
+from spark_runtime.connectors.postgres.pgoutput import DELETE, INSERT, TRUNCATE, UPDATE, Changes, Relation
 from spark_runtime.connectors.postgres.reading import (
     COMMIT_TIME,
     LSN,
@@ -54,16 +47,10 @@ _IDENTITY = "say ALTER TABLE ... REPLICA IDENTITY FULL"
 class Rows:
     """Rows of tables, and their metadata.
 
-    Parameters
-    ----------
-    sources
-        The source of each row that dead letters name.
-    positions
-        int64[n]: the position that they name.
-    texts
-        The values by column of the stream, those of the row before a change included.
-    known
-        The metadata (`METADATA`), by name: texts, numbers, or microseconds since 1970.
+    - `sources`: the source of each row that dead letters name.
+    - `positions`: int64[n]: the position that they name.
+    - `texts`: the values by column of the stream, those of the row before a change included.
+    - `known`: the metadata (`METADATA`), by name: texts, numbers, or microseconds since 1970.
     """
 
     sources: pa.Array

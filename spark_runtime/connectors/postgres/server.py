@@ -52,18 +52,11 @@ class Commit(NamedTuple):
 class Table:
     """A table: its columns, and the part of its old rows that the log contains.
 
-    Parameters
-    ----------
-    name
-        Schema and name.
-    columns
-        Column -> whether it is generated.
-    keys
-        The columns of its replica identity.
-    is_partitioned
-        Whether other tables contain its rows.
-    is_full
-        Whether the log contains complete old rows.
+    - `name`: schema and name.
+    - `columns`: column -> whether it is generated.
+    - `keys`: the columns of its replica identity.
+    - `is_partitioned`: whether other tables contain its rows.
+    - `is_full`: whether the log contains complete old rows.
     """
 
     name: str

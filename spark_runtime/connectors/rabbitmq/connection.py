@@ -25,16 +25,10 @@ _NOT_FOUND, _REFUSED = 404, 403
 class Address:
     """The address of a broker, and the credentials.
 
-    Parameters
-    ----------
-    user, password
-        The credentials. In them, `${NAME}` is an environment variable.
-    virtual_host
-        The part of the broker that contains the queue.
-    has_tls
-        Whether the connection is encrypted; if so, the broker's certificate is verified.
-    ca_file
-        The trusted certificates; empty: those of the system.
+    - `user`, `password`: the credentials. In them, `${NAME}` is an environment variable.
+    - `virtual_host`: the part of the broker that contains the queue.
+    - `has_tls`: whether the connection is encrypted; if so, the broker's certificate is verified.
+    - `ca_file`: the trusted certificates; empty: those of the system.
     """
 
     host: str

@@ -47,24 +47,14 @@ class SpoolRange(NamedTuple):
 class SpoolReading:
     """How the messages of the spool in `folder` become events of `stream`.
 
-    Parameters
-    ----------
-    begin
-        Where a stream starts: `EARLIEST` or `LATEST`.
-    keys
-        Keys of the rules: an event with a NULL in each of them is a dead letter.
-    columns
-        The values in addition to the message's value (`METADATA`), by the name of the column.
-    max_events
-        Approximate number of messages in a micro-batch: a block is read whole.
-    reader
-        The name under which a stream registers; "": derived from `log`.
-    goes_on_without
-        Whether messages that were removed before they were read are counted and skipped.
-    watermark_per
-        What has its own watermark: `PER_SOURCE`, or the events with one value of a column.
-    log
-        The file in which a stream records where it started; "" in a batch.
+    - `begin`: where a stream starts: `EARLIEST` or `LATEST`.
+    - `keys`: keys of the rules: an event with a NULL in each of them is a dead letter.
+    - `columns`: the values in addition to the message's value (`METADATA`), by the name of the column.
+    - `max_events`: approximate number of messages in a micro-batch: a block is read whole.
+    - `reader`: the name under which a stream registers; "": derived from `log`.
+    - `goes_on_without`: whether messages that were removed before they were read are counted and skipped.
+    - `watermark_per`: what has its own watermark: `PER_SOURCE`, or the events with one value of a column.
+    - `log`: the file in which a stream records where it started; "" in a batch.
     """
 
     stream: Stream

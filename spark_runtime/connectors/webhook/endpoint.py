@@ -21,16 +21,10 @@ _MOST_READ = 4 * 1024 * 1024
 class Endpoint:
     """An address.
 
-    Parameters
-    ----------
-    url
-        The URL. In it and in the values of headers, `${NAME}` is an environment variable.
-    timeout_s
-        Seconds that the server may take to accept a connection, and to answer a request.
-    ca_file
-        The trusted certificates; empty: those of the system.
-    other_texts
-        Other texts that contain variables; no message shows their values.
+    - `url`: the URL. In it and in the values of headers, `${NAME}` is an environment variable.
+    - `timeout_s`: seconds that the server may take to accept a connection, and to answer a request.
+    - `ca_file`: the trusted certificates; empty: those of the system.
+    - `other_texts`: other texts that contain variables; no message shows their values.
     """
 
     url: str = field(repr=False)

@@ -135,20 +135,13 @@ def _body(
 class WebhookSpec:
     """A webhook.
 
-    Parameters
-    ----------
-    body
-        ``json`` or ``bulk``.
-    together
-        Maximum number of rows in a request; None: one, and the body is not an array.
-    retry_s
-        Seconds for which a request is repeated.
-    refused
-        The folder of permanently refused rows.
-    template, withdrawing
-        The body for a row, and for a row that withdraws another one; None: the row itself, and `template`.
-    named
-        The columns that templates name, each with its setting.
+    - `body`: ``json`` or ``bulk``.
+    - `together`: maximum number of rows in a request; None: one, and the body is not an array.
+    - `retry_s`: seconds for which a request is repeated.
+    - `refused`: the folder of permanently refused rows.
+    - `template`, `withdrawing`: the body for a row, and for a row that withdraws another one; None: the row
+      itself, and `template`.
+    - `named`: the columns that templates name, each with its setting.
     """
 
     endpoint: Endpoint

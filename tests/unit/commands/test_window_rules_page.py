@@ -9,9 +9,9 @@ import pytest
 
 from cep.errors import Source
 from cep.language.parser import parse
+from cep.local.find_matches import find_matches
 from cep.rulebook import check_rules
 from cep.settings.schema_file import parse_streams
-from cep.testing import find_matches
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
 
 PAGE = (DOCS / "guides/window_rules.md").read_text()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cep.local.find_matches import find_matches
 from cep.schema.stream import Field, Stream
-from cep.testing import find_matches
 
 STREAMS = {
     "events": Stream(

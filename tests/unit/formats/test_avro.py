@@ -21,8 +21,8 @@ import pytest
 from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk
+from cep.formats.lines import lines_of_objects
 from cep.formats.payloads.registry import payload_format
-from cep.formats.text.lines import lines_of_objects
 from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Field, Stream
 

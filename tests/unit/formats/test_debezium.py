@@ -15,8 +15,8 @@ from cep.formats.payloads.debezium import DebeziumFormat
 from cep.formats.payloads.registry import payload_format, payload_names
 from cep.formats.protocol import FormatWithColumns, RecordFormat
 from cep.formats.text.messages import MessageReader, Messages
+from cep.local.find_matches import find_matches
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import find_matches
 from spark_runtime.connectors.message_logs.settings import MessageSpec
 from spark_runtime.connectors.message_logs.source import MessageSource
 from spark_runtime.pipeline.pipeline_file import load_pipeline

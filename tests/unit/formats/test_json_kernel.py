@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cep.formats.lines import Lines, lines_of_column, lines_of_objects, without_returns
 from cep.formats.text import json_lines
 from cep.formats.text.json import columns
 from cep.formats.text.json.kernel import Names
 from cep.formats.text.json.scan import HIGHEST_POWER, LOWEST_POWER, WIDE_POWERS
-from cep.formats.text.lines import Lines, lines_of_column, lines_of_objects, without_returns
 from cep.schema.stream import Field, Stream
 from cep.schema.time_values import timestamp_us
 

@@ -14,9 +14,9 @@ import pytest
 from cep import load_streams
 from cep.compiler.compile import compile_sources
 from cep.errors import RuleError, Source
+from cep.local.find_matches import find_matches
 from cep.local.match_file import match_file
 from cep.rule_set import RuleSet
-from cep.testing import find_matches
 
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
 

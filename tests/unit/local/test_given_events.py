@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from cep.errors import InputError
+from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
 from cep.rulebook import load_rules
 from cep.schema.stream import Field, Stream
-from cep.testing import find_matches
 
 STREAMS = """\
 streams:

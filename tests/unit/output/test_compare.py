@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from cep import load_rules
+from cep.local.find_matches import find_matches
 from cep.output.compare import Fired, by_rule, compare
 from cep.rule_set import KIND, RETRACT, REVISION, RuleSet
 from cep.schema.stream import Field, Stream
-from cep.testing import find_matches
 
 DAY_US = 86_400_000_000
 STREAM = Stream("t", (Field("k", "string"), Field("ts", "timestamp"), Field("x", "double")), "ts")

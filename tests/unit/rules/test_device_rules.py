@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from cep.local.find_matches import find_matches
 from cep.settings.schema_file import load_streams
-from cep.testing import find_matches
 
 FOLDER = Path(__file__).parents[3] / "rules" / "devices"
 STREAMS = load_streams(FOLDER / "streams.yaml")

@@ -11,8 +11,8 @@ import pytest
 from cep.compiler.compile import compile_sources
 from cep.errors import Source
 from cep.explain.explain import explain
+from cep.local.find_matches import find_matches
 from cep.settings.schema_file import load_streams
-from cep.testing import find_matches
 
 FOLDER = Path(__file__).parents[3] / "rules" / "fraud"
 STREAMS = load_streams(FOLDER / "streams.yaml")

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from cep.commands.cli import main
+from cep.local.find_matches import find_matches
 from cep.settings.schema_file import load_streams
-from cep.testing import find_matches
 
 FOLDER = Path(__file__).parents[3] / "rules" / "security"
 STREAMS = load_streams(FOLDER / "streams.yaml")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cep.errors import Source
+from cep.local.find_matches import find_matches
 from cep.settings.schema_file import load_streams
-from cep.testing import find_matches
 
 RULES = Path(__file__).parents[3] / "rules"
 MINUTE_US = 60_000_000

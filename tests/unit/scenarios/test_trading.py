@@ -16,10 +16,10 @@ import pytest
 from cep.arrays import I64
 from cep.backtest.truth import NEAR_MISS, Score
 from cep.errors import Source
+from cep.local.find_matches import find_matches
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from cep.settings.schema_file import load_streams
-from cep.testing import find_matches
 from scenarios.delivery import draw_deliveries
 from scenarios.trading.__main__ import score_trading
 from scenarios.trading.generate import DELAYS, LATENESS_US, MIN_EVENTS, Options, draw_events, generate

@@ -14,11 +14,11 @@ import pytest
 from cep.compiler.compile import check_sources, compile_sources
 from cep.errors import InputError, Source
 from cep.formats.files import read_events
+from cep.local.find_matches import find_matches
 from cep.local.match_file import match_file
 from cep.schema.column_types import MAX_DEPTH, parse_type
 from cep.schema.opaque_values import opaque_text
 from cep.schema.stream import Field, Stream, canonical_ddl
-from cep.testing import find_matches
 
 STREAM = Stream(
     "calls",

@@ -7,11 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 
 from cep.compiler.analysis.patterns.time_limits import has_limits
-from cep.compiler.pattern_shape import (
-    can_wait_for_ever,
-    summary,
-    variable_names,
-)
+from cep.compiler.pattern_shape import can_wait_for_ever, summary, variable_names
 from cep.diagnostics.report import Reporter
 from cep.language import ast
 from cep.language.printer import print_pattern

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from cep.arrays import I64, U8, Mask
 from cep.expression import Type
+from cep.formats.lines import Lines
 from cep.formats.text.json.kernel import (
     COUNT,
     DAY,
@@ -38,7 +39,6 @@ from cep.formats.text.json.kernel import (
     read_lines,
 )
 from cep.formats.text.json.scan import MAX_SKIPPED_NESTING
-from cep.formats.text.lines import Lines
 from cep.jit.compiled import Kernel
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema, fit_column, integer_range

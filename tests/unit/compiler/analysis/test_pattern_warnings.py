@@ -10,7 +10,7 @@ import pytest
 from cep.compiler.compile import check_sources
 from cep.errors import Diagnostic, Source
 from cep.language.foreign import VARIABLE_WORDS
-from cep.testing import find_matches
+from cep.local.find_matches import find_matches
 from tests.letters import LETTERS, LetterRule, match_letters
 
 DEFINED = "DEFINE a AS letter = 'A', b AS letter = 'B', c AS letter = 'C'"

@@ -6,10 +6,10 @@ import pytest
 
 from cep.compiler.compile import compile_sources
 from cep.errors import RuleError, Source
+from cep.local.find_matches import find_matches
 from cep.program.program import Program
 from cep.program.tables import VERSION_COLUMN
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import find_matches
 
 ORDERS = Stream("orders", (Field("ts", "timestamp"), Field("who", "string"), Field("land", "string")), "ts")
 LOGINS = Stream("logins", (Field("ts", "timestamp"), Field("user", "string"), Field("land", "string")), "ts")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from cep.local.find_matches import find_matches
 from cep.schema.stream import Field, Stream
-from cep.testing import find_matches
 
 STREAMS = {"s": Stream("s", (Field("k", "bigint"), Field("ts", "timestamp"), Field("i", "bigint")), "ts")}
 

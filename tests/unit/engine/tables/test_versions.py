@@ -18,9 +18,9 @@ from cep.engine.tables import versions as module
 from cep.engine.tables.tables import GivenTable
 from cep.engine.tables.versions import SameNumberError, Sought, Versions, key_numbers
 from cep.errors import InputError, Source, StateError
+from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import find_matches
 
 
 def versions(rows: Sequence[tuple[str, int, int | None]], seed: int = 0) -> Versions:

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from cep.formats.text.lines import Lines
+from cep.formats.lines import Lines
 from spark_runtime.connectors.kafka.connection import Connection, Noted
 from spark_runtime.connectors.kafka.librdkafka import (
     NOTHING,
