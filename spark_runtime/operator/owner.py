@@ -368,9 +368,9 @@ def owners_of(operator: KeyGroups) -> Owners:
     if operator.kept is None:
         raise StateError(
             "E0702",
-            "the checkpoint has state in files, which are read only on a disk or on S3",
-            "keep the checkpoint there; or run there with `state: inline` until it has no files below "
-            "`state/`, and copy it then",
+            "the checkpoint has state in files, which this run cannot read",
+            "a warning at its start says why; with static tables keep the checkpoint on a disk. Before it is "
+            "copied to other storage, run with `state: inline` until it has no files below `state/`",
         )
     what = operator.kept.folder, operator.kept.run
     if what not in _owners:

@@ -71,7 +71,8 @@ class Pipeline:
     ui: Address | None = None
     lineage: str = ""  # an address or a file; empty: nowhere
     stuck_after_s: float = 0.0
-    keeps_files: bool = True  # of large state, where the checkpoint is on a disk
+    keeps_files: bool = True  # of large state, where the checkpoint is on a disk or on S3
+    asks_for_files: bool = False  # on whatever storage the checkpoint is
     state_memory_mb: int | None = None  # of warm state on a machine; None: a quarter of its memory
     reload: Reload = Reload.AFTER_APPROVAL
     down_after_s: float = 300.0  # of a continuous stream: how long it may be down without a gap

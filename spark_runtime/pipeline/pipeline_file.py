@@ -39,8 +39,6 @@ from spark_runtime.sinks.place import check_places
 from spark_runtime.sinks.protocol import Output
 from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
-from spark_runtime.state.s3 import is_on_s3
-from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 
 _CORRECT_WITHIN = "correct within "
@@ -276,17 +274,6 @@ class _Reader:
             settings.problem(
                 "E0843", "`stuck_after` without `metrics`", "stuck_after", "nobody asks", "add: metrics: 9464"
             )
-        # By default, a checkpoint on other remote storage keeps its state in Spark's store.
-        asks_for_files = "state" in settings and given.keeps_files
-        is_elsewhere = is_remote(given.checkpoint) and not is_on_s3(given.checkpoint)
-        if given.is_stream and asks_for_files and is_elsewhere:
-            settings.problem(
-                "E0843",
-                "`state: files` needs a checkpoint on a disk or on S3",
-                "state",
-                "workers write these files",
-                "write: state: inline",
-            )
         compiled = self._rules(found, given, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
@@ -317,6 +304,7 @@ class _Reader:
             file=str(self.file),
             file_mode=given.file_mode,
             keeps_files=given.keeps_files,
+            asks_for_files="state" in settings and given.keeps_files,
             state_memory_mb=given.state_memory_mb,
             sink_formats=tuple(_peeked_format(node) for node in _listed(found["sinks"])),
             metrics=given.metrics,

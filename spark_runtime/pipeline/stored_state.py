@@ -11,10 +11,10 @@ from cep.errors import CepError, StateError
 from cep.rule_set import RuleSet
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_committed, last_done, read_checkpoint
 from spark_runtime.state.contents import StoredGroup, StoredState, programs_in
+from spark_runtime.state.far import S3Files, is_on_s3, options_of_environment, reason
 from spark_runtime.state.files import StateFiles
 from spark_runtime.state.pieces import FOLDER
 from spark_runtime.state.pointer import Kept, Pointer, is_pointer
-from spark_runtime.state.s3 import S3Files, is_on_s3, options_of_environment, reason
 from spark_runtime.state.snapshots import encode_state
 from spark_runtime.state.spark_store import SparkStore
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles, is_remote

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from cep.errors import StateError
 from cep.write_errors import writing
-from spark_runtime.state.s3 import S3Storage, is_on_s3, reason
+from spark_runtime.state.far import FarStorage, is_far, reason
 
 FOLDER = "state"
 
@@ -89,15 +89,13 @@ class LocalStorage:
 class Pieces:
     """The files of state in a folder that the driver and all executors see.
 
-    `folder`: the path or address of the folder. `options`: of a folder on S3, as `s3.options_of` returns
+    `folder`: the path or address of the folder. `options`: of a folder on S3, as `far.options_of` returns
     them.
     """
 
     def __init__(self, folder: str, options: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self._storage: Storage = (
-            S3Storage(folder, options or {}) if is_on_s3(folder) else LocalStorage(folder)
-        )
+        self._storage: Storage = FarStorage(folder, options or {}) if is_far(folder) else LocalStorage(folder)
 
     def write(self, file: str, *pieces: Sequence[bytes]) -> list[Piece]:
         """Write the file of this attempt in one go, and return the pieces that it consists of.

@@ -1,4 +1,4 @@
-"""Files of state on a disk and on S3, as moto plays it: the same pieces, refusals and sweep."""
+"""Files of state on a disk, on S3 as moto plays it, and where pyarrow or fsspec reach them: all the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from cep.compiler.compile import compile_sources
 from cep.engine.chains.chain import Chain
@@ -41,11 +43,29 @@ def options(server: S3Server) -> dict[str, str]:
     return {**keys, "endpoint_override": place, "scheme": scheme}
 
 
-@pytest.fixture(params=["disk", "s3"])
+class OwnFiles(LocalFileSystem):  # type: ignore[misc]
+    """A file system of another package, whose scheme pyarrow does not know."""
+
+    protocol = "own"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        found: str = super()._strip_protocol(path.removeprefix("own://"))
+        return found
+
+
+fsspec.register_implementation("own", OwnFiles)
+
+
+@pytest.fixture(params=["disk", "s3", "by pyarrow", "by fsspec"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Kept:
     usual = Kept(str(tmp_path / "state"), "run", n_retained=2, inline_bytes=0, most_bytes=1 << 40)
     if request.param == "disk":
         return usual
+    if request.param == "by pyarrow":
+        return replace(usual, folder=f"file://{usual.folder}")
+    if request.param == "by fsspec":
+        return replace(usual, folder=f"own://{usual.folder}")
     folder = f"s3a://{BUCKET}/{request.node.name}/state"
     return replace(usual, folder=folder, options=options(request.getfixturevalue("s3")))
 
@@ -148,6 +168,22 @@ def test_on_s3_a_call_costs_one_request(s3: S3Server) -> None:
     assert s3.counted() == {"HEAD": 2, "GET": 2}
 
 
+def test_files_in_memory_are_those_of_a_process() -> None:
+    pieces = Pieces("memory://lake/state")
+    [piece] = pieces.write("7/1-run-0", [b"a", b"b"])
+    assert pieces.read(piece) == b"ab"
+    assert Pieces("memory://lake/state").batches() == {1}
+    pieces.remove_before(7, 2)
+    eventually(lambda: not pieces.batches())
+
+
+@pytest.mark.parametrize("folder", ["nobodys://lake/state", "hdfs://nobody.invalid:1/state"])
+def test_storage_that_nothing_opens_is_named(folder: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Pieces(folder).write("7/0-run-0", [b"."])
+    assert f"`{folder}/7/0-run-0` cannot be written: " in str(caught.value)
+
+
 def test_storage_that_is_not_reached_is_named(s3: S3Server) -> None:
     with pytest.raises(InputError) as caught:
         Pieces("s3a://nobodys/state", options(s3)).write("7/0-run-0", [b"."])
@@ -163,6 +199,9 @@ class Far(HadoopFiles):
 
     def setting(self, name: str) -> str | None:
         return self._far.get(name)
+
+    def names(self, folder: str) -> list[str]:
+        return []
 
 
 PIPELINE = """
@@ -180,14 +219,18 @@ sinks: [{format: console}]
         (f"s3a://{BUCKET}/inline", "state: inline", True, ""),
         ("s3a://nobodys/there", "", False, "`s3a://nobodys/there/state` cannot be written"),
         ("hdfs://lake/there", "", False, ""),
+        ("hdfs://nobody.invalid:1/there", "state: files", False, "/there/state` cannot be written"),
+        ("own://{folder}/there", "state: files", True, ""),
+        ("memory://lake/there", "state: files", True, ""),
     ],
 )
-def test_a_pipeline_keeps_large_state_on_s3_if_it_can(
+def test_a_pipeline_keeps_large_state_on_far_storage_if_it_can(
     s3: S3Server, tmp_path: Path, place: str, more: str, is_kept: bool, said: str
 ) -> None:
     (tmp_path / "r.cep").write_text(
         "RULE r FROM e PARTITION BY k PATTERN a -> b WITHIN 1 DAY DEFINE a AS TRUE"
     )
+    place = place.format(folder=tmp_path)
     (tmp_path / "p.yaml").write_text(f"{PIPELINE}checkpoint: {place}\n{more}\n")
     settings = {
         "fs.s3a.endpoint": s3.address,
@@ -202,7 +245,7 @@ def test_a_pipeline_keeps_large_state_on_s3_if_it_can(
     assert len(warnings) == bool(said)
     assert all(said in warning for warning in warnings)
     if found is not None:
-        assert (found.n_retained, found.options) == (7, options(s3))
-        assert "tests" not in repr(found), "a secret"
-        assert (found.inline_bytes > 1 << 40) == bool(more)
+        assert (found.n_retained, found.options) == (7, options(s3) if "s3a:" in place else {})
+        assert "'tests'" not in repr(found), "a secret"
+        assert (found.inline_bytes > 1 << 40) == ("inline" in more)
     assert not any("/state/." in key for key in s3.objects("")), "what was tried out remains"

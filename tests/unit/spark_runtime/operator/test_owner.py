@@ -227,7 +227,7 @@ def test_a_damaged_file_of_state_is_named_and_never_used(
 
 def test_state_in_files_is_not_read_from_a_checkpoint_on_other_storage(operator: KeyGroups) -> None:
     with pytest.raises(
-        StateError, match="the checkpoint has state in files, which are read only on a disk or on S3"
+        StateError, match="the checkpoint has state in files, which this run cannot read"
     ) as caught:
         owners_of(replace(operator, kept=None))
     assert caught.value.code == "E0702"

@@ -1,4 +1,7 @@
-"""Files of state on Amazon S3, by pyarrow: one request writes a file, two read a part of it."""
+"""Files of state on other storage than a disk: Amazon S3, and whatever else pyarrow or fsspec opens.
+
+One request writes a file, two read a part of it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyarrow.fs import S3FileSystem
+    from pyarrow.fs import FileSystem
 
     from spark_runtime.storage.checkpoint_files import HadoopFiles
 
@@ -26,6 +29,11 @@ _OPTIONS = {
 """pyarrow's names of Hadoop's settings below `fs.s3a`."""
 
 
+def is_far(path: str) -> bool:
+    """Return whether a path is on other storage than a disk."""
+    return "://" in path
+
+
 def is_on_s3(path: str) -> bool:
     """Return whether a path is on S3."""
     scheme, mark, _ = path.partition("://")
@@ -33,7 +41,7 @@ def is_on_s3(path: str) -> bool:
 
 
 def options_of(files: HadoopFiles) -> dict[str, str]:
-    """Return with which options pyarrow connects to the storage of a checkpoint.
+    """Return with which options pyarrow connects to the storage of a checkpoint on S3.
 
     What Hadoop's settings do not say, such as credentials of a role, it finds as the AWS SDK does.
     """
@@ -58,32 +66,61 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error)).partition(". Detail: ")[0]
 
 
-class S3Storage:
-    """The files of a folder on S3.
+def _opened(folder: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
+    """Return the file system of an address, and the path in it; raise OSError: there is none."""
+    from pyarrow import ArrowInvalid, fs
 
-    `folder`: the address of the folder. `options`: as `options_of` returns them.
+    if is_on_s3(folder):
+        made = fs.S3FileSystem(**options, allow_delayed_open=True, background_writes=False)
+        return made, folder.partition("://")[2]
+    try:
+        found: tuple[FileSystem, str] = fs.FileSystem.from_uri(folder)
+    except ArrowInvalid as unknown:
+        try:
+            from fsspec.core import url_to_fs
+
+            files, path = url_to_fs(folder)
+        except (ImportError, ValueError) as error:
+            raise OSError(f"{unknown}; {error}") from error
+        return fs.PyFileSystem(fs.FSSpecHandler(files)), path
+    return found
+
+
+class FarStorage:
+    """The files of a folder on other storage than a disk.
+
+    `folder`: the address of the folder. `options`: as `options_of` returns them; empty if it is not on S3.
     """
 
     def __init__(self, folder: str, options: Mapping[str, str]) -> None:
-        self._folder = folder.partition("://")[2]
+        self._address = folder
         self._options = options
 
     @cached_property
-    def _files(self) -> S3FileSystem:
-        from pyarrow.fs import S3FileSystem
+    def _opened(self) -> tuple[FileSystem, str]:
+        return _opened(self._address, self._options)
 
-        return S3FileSystem(**self._options, allow_delayed_open=True, background_writes=False)
+    def _place(self, file: str) -> tuple[FileSystem, str]:
+        files, folder = self._opened
+        return files, f"{folder}/{file}".rstrip("/")
 
     def write(self, file: str, parts: Iterable[bytes]) -> int:
         """Write a file; return 0, where it starts."""
-        with self._files.open_output_stream(f"{self._folder}/{file}") as stream:
+        files, place = self._place(file)
+        try:
+            opened = files.open_output_stream(place)
+        except FileNotFoundError:  # a file system with folders
+            files.create_dir(place.rpartition("/")[0], recursive=True)
+            opened = files.open_output_stream(place)
+        with opened as stream:
             for part in parts:
                 stream.write(part)
         return 0
 
     def read(self, file: str, start: int = 0, length: int | None = None) -> bytes:
         """Return a part of a file, or all of it."""
-        with self._files.open_input_file(f"{self._folder}/{file}") as stream:
+        files, place = self._place(file)
+        with files.open_input_file(place) as stream:
             data: bytes = stream.read_at(stream.size() if length is None else length, start)
             return data
 
@@ -91,10 +128,8 @@ class S3Storage:
         """Return the names in a folder, or none if it is missing."""
         from pyarrow.fs import FileSelector
 
-        where = f"{self._folder}/{folder}".rstrip("/")
-        return [
-            found.base_name for found in self._files.get_file_info(FileSelector(where, allow_not_found=True))
-        ]
+        files, place = self._place(folder)
+        return [found.base_name for found in files.get_file_info(FileSelector(place, allow_not_found=True))]
 
     def remove(self, files: Sequence[str]) -> None:
         """Remove files, beside what this process does next."""
@@ -103,14 +138,18 @@ class S3Storage:
     def _remove(self, files: Sequence[str]) -> None:
         for file in files:
             with suppress(OSError):
-                self._files.delete_file(f"{self._folder}/{file}")
+                self._remove_one(file)
+
+    def _remove_one(self, file: str) -> None:
+        files, place = self._place(file)
+        files.delete_file(place)
 
     def try_out(self) -> None:
         """Write a file, read it and remove it. Raises OSError: this process may not, or finds no storage."""
         file = f".{uuid.uuid4().hex}"
         self.write(file, [b"?"])
         self.read(file, 0, 1)
-        self._files.delete_file(f"{self._folder}/{file}")
+        self._remove_one(file)
 
 
 class S3Files:
@@ -120,7 +159,7 @@ class S3Files:
     """
 
     def __init__(self, root: str) -> None:
-        self._storage = S3Storage(root, options_of_environment())
+        self._storage = FarStorage(root, options_of_environment())
 
     def read(self, name: str) -> str | None:
         """Return the text of a file, or None if it is missing."""
