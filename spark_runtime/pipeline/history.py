@@ -72,7 +72,7 @@ class History:
         for sink in (item.sink for item in self.sinks):
             mark = sink.last(run)
             if isinstance(sink, RevocableSink):
-                sink.take_back(run, done, by)
+                sink.take_back(run, done, by, anew=after is not None)
             if mark is not None and mark.is_continued:
                 say(f"{mark.place}: what another run wrote after micro-batch {done} is removed")
             elif mark is not None and mark.number >= begin:
@@ -80,17 +80,33 @@ class History:
                 say(f"{mark.place}: micro-batches {begin} to {mark.number} are {removed}written again")
         return renamed(self.checkpoint, by)
 
+    def begin(self) -> None:
+        """Let sinks know that this run continues its savepoint: another restore of it is then refused."""
+        origin, own = self._savepoint(), self.checkpoint.run_id
+        if origin is None:
+            return
+        for sink in (item.sink for item in self.sinks):
+            if isinstance(sink, RevocableSink):
+                mark = sink.last(origin.run)
+                if mark is None or mark.by != own:  # else an earlier attempt has noted it
+                    sink.take_back(origin.run, origin.batch, own, anew=True)
+
+    def _savepoint(self) -> Origin | None:
+        """Return the savepoint of a restored checkpoint before its first micro-batch."""
+        origin = self.checkpoint.origin
+        return None if origin is None or not origin.run or self.done >= 0 else origin
+
     def _after_savepoint(self) -> Origin | None:
         """Return the savepoint of a restored checkpoint before its first run, if sinks contain more."""
-        origin = self.checkpoint.origin
-        is_new = origin is not None and bool(origin.run) and self.done < 0
-        return origin if is_new and origin is not None and self._marks_after(origin) else None
+        origin = self._savepoint()
+        return origin if origin is not None and self._marks_after(origin) else None
 
     def _marks_after(self, origin: Origin) -> list[Mark]:
         """Return what sinks contain of the stream that was saved, after the savepoint."""
-        marks = (item.sink.last(origin.run) for item in self.sinks)
+        marks = [mark for item in self.sinks if (mark := item.sink.last(origin.run)) is not None]
+        own = self.checkpoint.run_id  # which an attempt to run may have noted
         return [
-            mark for mark in marks if mark is not None and (mark.number > origin.batch or mark.is_continued)
+            mark for mark in marks if mark.number > origin.batch or (mark.is_continued and mark.by != own)
         ]
 
     def _last_planned(self) -> int:

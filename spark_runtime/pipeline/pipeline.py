@@ -26,6 +26,7 @@ from spark_runtime.pipeline.metrics_server import monitored
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import Summary
 from spark_runtime.pipeline.runs import BatchRun, StreamRun
+from spark_runtime.pipeline.savepoint import require_finished
 from spark_runtime.pipeline.trust import Trust
 from spark_runtime.pipeline.workers import start_warming
 from spark_runtime.sessions.local_session import session
@@ -151,6 +152,7 @@ def _lock(pipeline: Pipeline, say: Callable[[str], None]) -> Iterator[tuple[int,
     if not pipeline.is_stream or is_remote(pipeline.checkpoint):
         yield ()
         return
+    require_finished(pipeline.checkpoint)
     with locked(pipeline.checkpoint, say) as descriptor:
         yield (descriptor,)
 

@@ -51,6 +51,7 @@ from spark_runtime.sinks.place import folders_of
 from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.protocol import Source, SparkSource
+from spark_runtime.state.far import is_on_s3
 from spark_runtime.state.pieces import FOLDER as STATE_FOLDER
 from spark_runtime.state.pieces import Pieces
 from spark_runtime.state.pointer import Kept
@@ -343,8 +344,10 @@ class StreamRun(PipelineRun):
 
     def _tables(self, checkpoint: Checkpoint, files: CheckpointFiles) -> StaticTables:
         folder = "" if is_remote(checkpoint.path) else checkpoint.path
-        pieces = Pieces(f"{checkpoint.path}/{STATE_FOLDER}")
-        tables = StaticTables(self._static_files, files, folder, written=pieces.batches)
+        # Elsewhere rules with static tables have no files of state (`kept_of`).
+        has_pieces = folder or is_on_s3(checkpoint.path)
+        written = Pieces(f"{checkpoint.path}/{STATE_FOLDER}").batches if has_pieces else set
+        tables = StaticTables(self._static_files, files, folder, written=written)
         tables.load()
         return tables
 
@@ -385,6 +388,7 @@ class StreamRun(PipelineRun):
         restored = None
         if origin is not None and done.batch < 0:
             restored = Restored(f"{checkpoint.path}/{RESTORED_FOLDER}", origin.groups)
+            History(checkpoint, self.sinks, done.batch).begin()
         flow = self.flow(checkpoint.n_groups, checkpoint.run_id, sources.values())
         flow = replace(flow, kept=self._kept(checkpoint), restored=restored, change=turn.change)
         finishes = self.pipeline.finishes and not done.ended

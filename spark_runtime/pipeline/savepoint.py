@@ -197,6 +197,26 @@ def _unreadable(fact: str, help_text: str) -> StateError:
     return StateError("E0714", fact, help_text)
 
 
+def require_finished(path: str) -> None:
+    """Raise StateError if `cep restore` began to write a checkpoint here, and has not finished (E0705).
+
+    A run would begin without the state.
+    """
+    target = Path(path).absolute()
+    hidden = _unfinished(target)
+    if hidden.exists() and not any(target.glob("*.json")):
+        raise StateError(
+            "E0705",
+            f"`{path}` is not the checkpoint that `cep restore` began to write: it has not finished",
+            f"run `cep restore` again; to begin without its state, remove `{hidden}`",
+        )
+
+
+def _unfinished(target: Path) -> Path:
+    """Return where the contents of a folder are until all of them are written."""
+    return target.with_name(f".{target.name}.unfinished")
+
+
 @contextmanager
 def new_folder(path: str) -> Iterator[Path]:
     """Yield a folder whose contents appear at `path` in one step, unless an error is raised.
@@ -210,7 +230,7 @@ def new_folder(path: str) -> Iterator[Path]:
             "name a folder on a disk, and copy it there afterwards",
         )
     target = Path(path).absolute()
-    hidden = target.with_name(f".{target.name}.unfinished")
+    hidden = _unfinished(target)
     with writing(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise StateError(

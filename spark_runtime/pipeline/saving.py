@@ -6,6 +6,7 @@ Spark retains the state of a hundred micro-batches, so both belong together whil
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,15 @@ from spark_runtime.sources.spec import BoundSource
 _LOOKS = 5
 """How often the progress is read at most: that of a finished micro-batch is kept for two more."""
 
+_ATTEMPTS = 3
+"""How often a savepoint is begun at most, if the run removes what is being read."""
+
 _LINES_OF_OFFSETS = 3
 """Lines of Spark's log of a micro-batch: version, settings, and the source that gives us our tasks."""
+
+
+class _OvertakenError(StateError):
+    """The run has gone on, and what was being read is gone."""
 
 
 def save(path: str, folder: str) -> Manifest:
@@ -53,14 +61,32 @@ def save(path: str, folder: str) -> Manifest:
     Raises StateError: the checkpoint cannot be read (E0702, E0705, E0706), the position of a source cannot be
     saved (E0715), or the folder is not empty (E0716).
     """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(_OvertakenError):
+            return _saved(path, folder)
+    return _saved(path, folder)
+
+
+def _saved(path: str, folder: str) -> Manifest:
     with errors_of_storage(path):
         checkpoint, _ = read_checkpoint(files_of(path), path)
         batch, progress = _progress(checkpoint)
         rules = rules_after(checkpoint, batch).stored.rules
         sources = source_identities(checkpoint)
         require_saved_positions(checkpoint, batch, sources)
-    with new_folder(folder) as place, errors_of_storage(path):
-        return _written(checkpoint, _without_places(rules), sources, batch, progress, place)
+    try:
+        with new_folder(folder) as place, errors_of_storage(path):
+            return _written(checkpoint, _without_places(rules), sources, batch, progress, place)
+    except StateError as error:
+        n_more = last_committed(checkpoint) - batch if error.code == "E0702" else 0
+        if not n_more:
+            raise
+        raise _OvertakenError(
+            "E0702",
+            f"`{path}` removed state of micro-batch {batch} while it was saved: {n_more} more were computed",
+            "save it again while fewer are computed; or let Spark retain more with the setting "
+            "`spark.sql.streaming.minBatchesToRetain`",
+        ) from error
 
 
 def _progress(checkpoint: Checkpoint) -> tuple[int, list[Any]]:

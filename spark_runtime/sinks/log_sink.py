@@ -52,11 +52,11 @@ class LogSink:
         """Return the last micro-batch of a stream with rows."""
         return self.folder.last(run)
 
-    def take_back(self, run: str, after: int, by: str) -> None:
+    def take_back(self, run: str, after: int, by: str, *, anew: bool = False) -> None:
         """Remove later micro-batches, from the end of the log."""
         with writing(self.log.path):
             self.log.cut(run, after)
-        self.folder.take_back(run, after, by)
+        self.folder.take_back(run, after, by, anew=anew)
 
     def begin(self, batch: MicroBatch) -> None:
         """Remove the remains of the micro-batch."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -58,13 +58,14 @@ class Mark:
 
     `place`: the sink, for messages: "table `alerts`". `plan`: `MicroBatch.plan`; empty if the sink does not
     know it. `is_continued`: whether another run has continued from an older checkpoint of this stream
-    (`RevocableSink`).
+    (`RevocableSink`). `by`: that run; empty if there is none, or the sink does not know it.
     """
 
     place: str
     number: int
     plan: str = ""
     is_continued: bool = False
+    by: str = field(default="", compare=False)
 
     def is_of(self, batch: MicroBatch) -> bool:
         """Return whether the sink already contains a micro-batch that is to be written.
@@ -280,12 +281,12 @@ class RefusingSink(Protocol):
 class RevocableSink(Protocol):
     """A sink that can remove micro-batches."""
 
-    def take_back(self, run: str, after: int, by: str) -> None:
+    def take_back(self, run: str, after: int, by: str, *, anew: bool = False) -> None:
         """Remove the micro-batches of a stream with numbers above `after`. On the driver, after `last`.
 
-        The run `by` continues from there, so from now on `last` says that `run` is continued. Rows after
-        `after` that other runs wrote in its place are removed, too. StateError (E0849): they continued
-        earlier.
+        The run `by` continues from there, with the next number or, if `anew`, with number 0. So from now on
+        `last` says that `run` is continued. Rows after `after` that other runs wrote in its place go, too.
+        StateError (E0849): they continued earlier.
         """
 
 

@@ -6,7 +6,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from io import StringIO
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,15 @@ from cep.commands.cli import main
 from cep.counts import Counts
 from cep.errors import StateError
 from cep.local.match_file import match_file
+from cep.rule_set import RuleSet
 from spark_runtime import run_pipeline
+from spark_runtime.pipeline import saving
+from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.restoring import restore
 from spark_runtime.pipeline.savepoint import opened
 from spark_runtime.pipeline.saving import save
+from spark_runtime.pipeline.stored_state import StoredValue, stored_values
 from tests.spark import stored_savepoint
 from tests.spark.events import EVENTS_RULE, ROOM_RULE, RULES
 from tests.spark.stored_savepoint import CARDS
@@ -132,6 +138,67 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
     assert compared[0].stdout == compared[1].stdout
     assert '"open_runs": ' in compared[0].stdout
     assert re.search(r'"key_groups": (\d+)', (checkpoint / "pipeline.json").read_text())[1] == str(n_groups)  # type: ignore[index]
+
+
+def test_a_savepoint_whose_first_restored_checkpoint_has_run_is_refused_the_second_time(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = written(tmp_path, "")
+    held = tmp_path / "events/part-003.json"
+    last = held.rename(tmp_path / "last.json")
+    run(pipeline)
+    save(str(tmp_path / "out/checkpoint"), str(tmp_path / "saved"))
+    for name in ("second", "third"):
+        restore(str(tmp_path / "saved"), str(tmp_path / "out" / name), 3)
+    last.rename(held)
+    text = pipeline.read_text()
+    pipeline.write_text(text.replace("out/checkpoint", "out/second"))
+    unfinished = (tmp_path / "out/second").rename(tmp_path / "out/.second.unfinished")
+    with pytest.raises(StateError, match=r"E0705.*`cep restore` began to write: it has not finished"):
+        run(pipeline)
+    unfinished.rename(tmp_path / "out/second")
+
+    def ending(batches: MicroBatches, batch: int, counts: Counts) -> None:
+        raise StateError("E0702", "the run ends here")
+
+    monkeypatch.setattr(MicroBatches, "complete", ending)
+    with pytest.raises(StateError, match="the run ends here"):
+        run(pipeline)
+    monkeypatch.undo()
+    before = output(tmp_path)
+    run(pipeline)  # which is not refused, although it has begun
+    found = output(tmp_path)
+    assert found["matches"].total() > before["matches"].total()
+    pipeline.write_text(text.replace("out/checkpoint", "out/third"))
+    with pytest.raises(StateError, match=r"E0849.*has what another run wrote that continued an older copy"):
+        run(pipeline)
+    run(pipeline, accepts=True)
+    assert output(tmp_path) == found
+
+
+@pytest.mark.parametrize(("n_overtaken", "is_saved"), [(2, True), (3, False)])
+def test_a_savepoint_is_begun_again_if_the_run_removes_what_is_being_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_overtaken: int, is_saved: bool
+) -> None:
+    run(written(tmp_path, ""))
+    n_left, last = n_overtaken, N_FILES - 1
+
+    def values(checkpoint: Checkpoint, rules: RuleSet, batch: int | None = None) -> Iterator[StoredValue]:
+        nonlocal n_left
+        n_left -= 1
+        if n_left >= 0:
+            raise StateError("E0702", "a file is missing", "")
+        return stored_values(checkpoint, rules, batch)
+
+    monkeypatch.setattr(saving, "stored_values", values)
+    given = [str(tmp_path / "out/checkpoint"), str(tmp_path / "saved")]
+    with pytest.raises(StateError, match="a file is missing"):  # and the run has not gone on
+        save(*given)
+    n_left, told = n_overtaken, cycle([last, last + 100])
+    monkeypatch.setattr(saving, "last_committed", lambda checkpoint: next(told))
+    with nullcontext() if is_saved else pytest.raises(StateError, match="removed state of micro-batch 3"):
+        assert save(*given).micro_batch == last
+    assert (tmp_path / "saved").exists() == is_saved
 
 
 def test_the_stored_savepoint_goes_on(spark: SparkSession, tmp_path: Path) -> None:

@@ -300,6 +300,14 @@ def tell_what_they_have(
                 assert mark is not None
                 assert (mark.number, mark.is_continued) == (-1, True)
             assert sink.last("d") is None
+            saved = f"{run}s"
+            put(0, A1, [4], saved)
+            sink.take_back(saved, 0, "e", anew=True)
+            put(0, B1, [5], "e")
+            sink.take_back(saved, 0, "f")  # the first micro-batch of a run that counts anew goes, too
+            mark = sink.last("e")
+            assert mark is not None
+            assert (mark.number, mark.is_continued) == (-1, True)
             return
     assert refusal(2, A1) == "E0849"
 

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -39,10 +39,11 @@ _PART_OF_PLAN = re.compile(rf"part-([0-9a-f]{{{IDENTITY_DIGITS}}})\.")
 
 @dataclass(frozen=True, slots=True)
 class _Continued:
-    """The micro-batch after which another run has continued a run, and the name of that run."""
+    """The micro-batch after which another run has continued a run; its name, and whether it counts anew."""
 
     after: int
     by: str
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,11 @@ class _Written:
         """Return the last micro-batch of a stream."""
         numbers, continued = self._numbers(run), self._continued(run)
         if continued is not None:
-            return replace(self.mark(run, max([continued.after, *numbers])), is_continued=True)
+            last = self.mark(run, max([continued.after, *numbers]))
+            return replace(last, is_continued=True, by=continued.by)
         return self.mark(run, max(numbers)) if numbers else None
 
-    def take_back(self, run: str, after: int, by: str) -> None:
+    def take_back(self, run: str, after: int, by: str, *, anew: bool = False) -> None:
         """Remove the micro-batches of a stream after one, and those of runs that continued it earlier."""
         continued = self._continued(run)
         if continued is not None and after > continued.after:
@@ -99,9 +101,9 @@ class _Written:
                 "put the latest copy back, or start a new stream: another checkpoint, another folder",
             )
         if continued is not None:  # before its name is replaced, which alone leads to it
-            self.take_back(continued.by, after, by)
+            self.take_back(continued.by, -1 if continued.anew else after, by, anew=anew)
         # The record comes before the removal: after a crash the checkpoint is refused again.
-        self._files.write(_NOTE.format(run), json.dumps({"after": after, "by": by}))
+        self._files.write(_NOTE.format(run), json.dumps(asdict(_Continued(after, by, anew))))
         later = [number for number in self._numbers(run) if number > after]
         for number in sorted(later, reverse=True):  # a crash in between leaves no gap
             self._files.remove(f"batch={MicroBatch(run, number).name}")
@@ -162,10 +164,10 @@ class FolderSink:
         """Return the last micro-batch of a stream with rows."""
         return self._written.last(run)
 
-    def take_back(self, run: str, after: int, by: str) -> None:
+    def take_back(self, run: str, after: int, by: str, *, anew: bool = False) -> None:
         """Remove the folders of later micro-batches."""
         with writing(self.path):
-            self._written.take_back(run, after, by)
+            self._written.take_back(run, after, by, anew=anew)
 
     def begin(self, batch: MicroBatch) -> None:
         """Remove the remains of the micro-batch."""
@@ -241,9 +243,9 @@ class ObjectSink:
         """Return the last micro-batch of a stream with rows."""
         return self._written.last(run)
 
-    def take_back(self, run: str, after: int, by: str) -> None:
+    def take_back(self, run: str, after: int, by: str, *, anew: bool = False) -> None:
         """Remove the folders of later micro-batches."""
-        self._written.take_back(run, after, by)
+        self._written.take_back(run, after, by, anew=anew)
 
     def begin(self, batch: MicroBatch) -> None:
         """Check whether the micro-batch exists; its file is replaced in one step."""
@@ -301,9 +303,9 @@ class FolderSinkOfSpark:
         """Return the last micro-batch of a stream with rows."""
         return self._written.last(run)
 
-    def take_back(self, run: str, after: int, by: str) -> None:
+    def take_back(self, run: str, after: int, by: str, *, anew: bool = False) -> None:
         """Remove the folders of later micro-batches."""
-        self._written.take_back(run, after, by)
+        self._written.take_back(run, after, by, anew=anew)
 
     def begin(self, batch: MicroBatch) -> None:
         """Check whether the micro-batch exists; Spark replaces the folder when it writes."""

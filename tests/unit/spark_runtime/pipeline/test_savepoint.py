@@ -20,7 +20,7 @@ from spark_runtime.pipeline.checkpoint import Checkpoint, SourceIdentity, last_d
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.portable import portable, with_paths, without_paths
 from spark_runtime.pipeline.restoring import restore
-from spark_runtime.pipeline.savepoint import Manifest, opened
+from spark_runtime.pipeline.savepoint import Manifest, opened, require_finished
 from spark_runtime.pipeline.saving import require_saved_positions
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import Restored
@@ -284,7 +284,10 @@ def test_a_restore_that_is_killed_leaves_nothing_or_all_of_it(
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert path.exists() == is_whole
     if not is_whole:
+        with pytest.raises(StateError, match=r"E0705.*it has not finished"):  # of a run that would begin anew
+            require_finished(str(path))
         restore(str(STORED), str(path), 3)
+    require_finished(str(path))
     restore(str(STORED), str(beside), 3)
     assert contents(path) == contents(beside)
     assert [place.name for place in sorted(tmp_path.iterdir())] == ["beside", "checkpoint"]
