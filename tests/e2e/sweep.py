@@ -4,6 +4,9 @@ A pipeline has one source and several sinks, so a kill tries a pair with each of
 (`tests.kills.points`), gets more events, goes on and is killed again. In the end each sink must have the
 matches of a local run over all events: none is lost, and none comes twice where
 docs/operate/guarantees.md says exactly once. Elsewhere only the same row may come again.
+
+With ``--state``, kills are where files of state are written and removed. Between them the pipeline is saved,
+while it runs or not, and restored with another number of key groups; these commands are killed, too.
 """
 
 from __future__ import annotations
@@ -27,9 +30,33 @@ import click
 from scenarios.servers.web import running_web_server
 from tests.kills.feeds import Feed, feed_of, running_spool
 from tests.kills.pipelines import KilledPipeline
-from tests.kills.points import MOMENT, OF_A_CHANGE, OF_SINKS, OF_SOURCES, Call, File, points_of
+from tests.kills.points import (
+    MOMENT,
+    OF_A_CHANGE,
+    OF_A_RESTORE,
+    OF_A_SAVEPOINT,
+    OF_SINKS,
+    OF_SOURCES,
+    OF_STATE,
+    Call,
+    File,
+    points_of,
+)
 from tests.kills.runs import Kill
-from tests.kills.ticks import PAIR, RELOADED, VIEW, WITH_STATIC, Row, Running, compared, standing
+from tests.kills.saves import Save
+from tests.kills.ticks import (
+    CORRECTED,
+    JOINED,
+    PAIR,
+    RELOADED,
+    VIEW,
+    WINDOWS,
+    WITH_STATIC,
+    Row,
+    Running,
+    compared,
+    standing,
+)
 from tests.kills.written import sink_of
 from tests.servers.kafka_broker import running_broker
 from tests.servers.kinesis_server import CREDENTIALS, running_kinesis
@@ -38,14 +65,32 @@ from tests.servers.postgres_server import running_postgres
 from tests.servers.rabbitmq_server import running_rabbit
 
 SOURCES, SINKS = tuple(OF_SOURCES), tuple(OF_SINKS)
-PROGRAMS: Mapping[str, Running] = {"rule": PAIR, "view": VIEW, "static": WITH_STATIC, "reload": RELOADED}
-NAMES = {"view": "a view", "static": "a static table", "reload": "rules that change"}
+PROGRAMS: Mapping[str, Running] = {
+    "rule": PAIR,
+    "view": VIEW,
+    "static": WITH_STATIC,
+    "reload": RELOADED,
+    "windows": WINDOWS,
+    "joined": JOINED,
+    "corrected": CORRECTED,
+}
+NAMES = {
+    "view": "a view",
+    "static": "a static table",
+    "reload": "rules that change",
+    "windows": "windows",
+    "joined": "a joined table",
+    "corrected": "corrections",
+}
 OF_VIEWS = ("files", "kafka")
-"""Sources that two tables of a view may read at the same time."""
+"""Sources that two inputs may read at the same time."""
 REREAD = ("files", "kafka", "nats", "kinesis", "rabbitmq_stream")
 """Sources that give again what was read before an older checkpoint. The others refuse it themselves."""
 PUT_BACK = "an older checkpoint"
+SAVED, RESTORED = "a savepoint", "a restore"
 KILLS_OF_A_ROUND = 10
+BEFORE_REMOVALS = 9
+"""Micro-batches after which a key group soon removes files."""
 LONGEST_MS = 4_000
 
 Place = tuple[str, str, str]
@@ -106,17 +151,20 @@ class Round:
         """Run and kill; return whether it came to that."""
         if not self.pipeline.run(kill):
             return False
-        self.points.append(name)
-        self.seen.append(self.pipeline.rows())
+        self.note(name)
         return True
+
+    def note(self, point: str) -> None:
+        """Note a kill, or what takes its place, and what sinks have now."""
+        self.points.append(point)
+        self.seen.append(self.pipeline.rows())
 
     def put_back(self) -> str:
         """Put an older checkpoint back, and run; return what became of it, an empty text: there was none."""
         said = self.pipeline.put_back()
         if said:
             self.has_accepted = self.has_accepted or said != "not refused"
-            self.points.append(PUT_BACK)
-            self.seen.append(self.pipeline.rows())
+            self.note(PUT_BACK)
         return said
 
     def finish(self, tally: Tally) -> None:
@@ -128,7 +176,8 @@ class Round:
         for name, sink in self.pipeline.sinks.items():
             found = self.seen[-1][name]
             tally.n_matches += len(set(found))
-            what = compared(standing(expected) if sink.is_current else expected, found)
+            corrects = self.pipeline.running.corrects
+            what = compared(standing(expected) if sink.is_current else expected, found, corrects=corrects)
             self._blame(tally, name, what.lost)
             is_once = sink.is_once and not (sink.may_repeat and self.has_accepted)
             if what.lost or what.foreign or (is_once and what.n_twice):
@@ -137,6 +186,11 @@ class Round:
                     f"{len(what.foreign)} wrong of {len(expected)}; killed at {', '.join(self.points)}; "
                     f"see {self.pipeline.folder}"
                 )
+        if left := self.pipeline.leftovers():
+            tally.faults.append(
+                f"{self.source}: {', '.join(left)} remained; killed at {', '.join(self.points)}; "
+                f"see {self.pipeline.folder}"
+            )
 
     def _blame(self, tally: Tally, sink: str, lost: tuple[Row, ...]) -> None:
         """Note what a sink lacks, or has twice, at the kill that was followed by it."""
@@ -190,6 +244,7 @@ class Sweep:
     state_formats: tuple[int, ...]
     drawn: random.Random
     out: Path
+    is_of_state: bool = False
     tally: Tally = field(default_factory=Tally)
     tried: Counter[tuple[str, str]] = field(default_factory=Counter)
     began: float = field(default_factory=time.monotonic)
@@ -201,9 +256,11 @@ class Sweep:
             turn, place = divmod(number, len(self.sources))
             source = self.sources[place]
             program = self.programs[turn % len(self.programs)]
-            if program == "view" and source not in OF_VIEWS:
+            if len(PROGRAMS[program].inputs) > 1 and source not in OF_VIEWS:
                 program = "rule"
-            if program == "static" and source == "postgres":  # whose rows lack the column that is joined
+            if (
+                program in ("static", "corrected") and source == "postgres"
+            ):  # whose rows lack a column, and are updated
                 program = "rule"
             sinks = list(self.sinks)
             self.drawn.shuffle(sinks)
@@ -243,7 +300,11 @@ class Sweep:
                 for _ in range(KILLS_OF_A_ROUND):
                     if tally.n_kills >= n_kills:
                         break
-                    if source in REREAD:
+                    if self.is_of_state:
+                        self._save_or_restore(made, source)
+                        made.pipeline.send(self.drawn.randint(0, 20))
+                        self._save_or_restore(made, source)
+                    elif source in REREAD:
                         self._copy(made)
                     self._kill(made, source)
                     made.pipeline.send(self.drawn.randint(20, 60))
@@ -263,16 +324,62 @@ class Sweep:
             self.tally.n_kills += 1
             click.echo(f"  {self.tally.n_kills:>4} {PUT_BACK}: {said}")
 
-    def _kill(self, made: Round, source: str) -> None:
+    def _save_or_restore(self, made: Round, source: str) -> None:
+        """Save, restore, or neither; the commands are killed, or not."""
+        pipeline = made.pipeline
+        if not (pipeline.checkpoint / "query/commits/0").exists():
+            return
+        what = self.drawn.choice(("save", "save", "save beside", "save beside", "restore", "restore", ""))
+        if what.startswith("save"):
+            where, save = self._drawn_save(OF_A_SAVEPOINT)
+            kill = None
+            if what == "save beside":
+                save = replace(save, when_planned_ms=self.drawn.randint(0, LONGEST_MS // 2))
+                where, kill = f"{where} beside the run", self._drawn_kill(made, source)[1]
+            said, was_killed = pipeline.save(save, kill)
+            if was_killed:
+                made.note("beside a savepoint")
+            assert not said, said
+            if said is None:
+                pipeline.save_again()
+            self._count(f"{SAVED}, {where}", was_killed + (said is None))
+        elif what and pipeline.saved.exists():
+            where, save = self._drawn_save(OF_A_RESTORE)
+            was_killed = pipeline.restore(self.drawn.randint(1, 5), save)
+            made.has_accepted = True
+            made.note(RESTORED)
+            self._count(f"{RESTORED}, {where}", was_killed)
+
+    def _drawn_save(self, points: Mapping[str, Call | File]) -> tuple[str, Save]:
+        names = [*points, "not killed"]
+        name = min(names, key=lambda name: (self.tried[SAVED, name], self.drawn.random()))
+        self.tried[SAVED, name] += 1
+        at = points.get(name)
+        assert not isinstance(at, File)
+        return name, Save(at, self.drawn.choice((1, 2)) if name in ("after a file",) else 1)
+
+    def _count(self, what: str, n_kills: int) -> None:
+        self.tally.n_kills += n_kills
+        click.echo(f"  {self.tally.n_kills:>4} {what}")
+
+    def _drawn_kill(self, made: Round, source: str) -> tuple[str, Kill]:
         changes = bool(made.pipeline.running.changed)
-        points = points_of(source, tuple(made.pipeline.sinks), changes=changes)
+        sinks = tuple(made.pipeline.sinks)
+        points = points_of(source, sinks, changes=changes)
+        if self.is_of_state:
+            is_soon = made.pipeline.n_micro_batches < BEFORE_REMOVALS
+            points = {name: at for name, at in OF_STATE.items() if not (is_soon and "removal" in name)}
         names = [*points, MOMENT]
         self.drawn.shuffle(names)
         name = min(names, key=lambda name: self.tried[made.source, name])
         self.tried[made.source, name] += 1
         at: Call | File | int = points.get(name, self.drawn.randint(0, LONGEST_MS))
-        nth = 1 if name in OF_A_CHANGE else self.drawn.choice((1, 1, 2, 3))
-        kill = Kill(at, nth, self.drawn.random() < 0.75)
+        nth = 1 if name in OF_A_CHANGE or name in OF_STATE else self.drawn.choice((1, 1, 2, 3))
+        return name, Kill(at, nth, self.drawn.random() < 0.75)
+
+    def _kill(self, made: Round, source: str) -> None:
+        changes = bool(made.pipeline.running.changed)
+        name, kill = self._drawn_kill(made, source)
         if changes and self.drawn.random() < 0.5:
             made.pipeline.change()
         elif changes:
@@ -303,6 +410,7 @@ class Sweep:
     multiple=True,
     help="Only this format of Spark's checkpoints of state.",
 )
+@click.option("--state", "is_of_state", is_flag=True, help="Only files of state, savepoints and restores.")
 @click.option("--sink", "sinks", type=click.Choice(SINKS), multiple=True, help="Only these.")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("out/sweep"), show_default=True
@@ -313,6 +421,7 @@ def main(
     sources: tuple[str, ...],
     programs: tuple[str, ...],
     state_formats: tuple[str, ...],
+    is_of_state: bool,
     sinks: tuple[str, ...],
     out: Path,
 ) -> None:
@@ -326,8 +435,16 @@ def main(
     shutil.rmtree(out, ignore_errors=True)
     (out / "servers").mkdir(parents=True)
     formats = tuple(map(int, state_formats or ("1", "2")))
+    if is_of_state:
+        sources, sinks = sources or ("files",), sinks or ("json",)
     sweep = Sweep(
-        sources or SOURCES, sinks or SINKS, programs or tuple(PROGRAMS), formats, random.Random(seed), out
+        sources or SOURCES,
+        sinks or SINKS,
+        programs or tuple(PROGRAMS),
+        formats,
+        random.Random(seed),
+        out,
+        is_of_state,
     )
     with running_servers(out / "servers", {*sweep.sources, *sweep.sinks}) as servers:
         try:

@@ -3,6 +3,8 @@
 - a *call* of ours, before it begins or after it has returned; the process kills itself there;
 - a *file*, which Spark's Java or a worker writes; whoever started the process kills it at the sight of it;
 - a *moment*, so many milliseconds after the first micro-batch was planned.
+
+A call may be one of the workers, which have the state of key groups: the worker kills the driver and itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-BEFORE, AFTER = "before", "after"
+BEFORE, HALFWAY, AFTER = "before", "halfway", "after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,16 @@ class Call:
     module, name
         Where the function or method is: ``Class.method``.
     moment
-        `BEFORE` or `AFTER`.
+        `BEFORE`, `AFTER`, or `HALFWAY`: the call is made with the first half of the last argument, which is
+        a collection.
+    in_workers
+        Whether it is a call of a worker, or of a process that a worker has started.
     """
 
     module: str
     name: str
     moment: str
+    in_workers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,35 @@ OF_THE_RUN: Mapping[str, Call | File] = {
 
 def _around(says: str, module: str, name: str) -> dict[str, Call | File]:
     return {f"{moment} {says}": Call(module, name, moment) for moment in (BEFORE, AFTER)}
+
+
+def _in_workers(says: str, module: str, name: str) -> dict[str, Call | File]:
+    moments = (BEFORE, HALFWAY, AFTER)
+    return {
+        f"{moment} {says}": Call(f"spark_runtime.state.{module}", name, moment, True) for moment in moments
+    }
+
+
+OF_STATE: Mapping[str, Call | File] = {
+    **_in_workers("a file of state", "pieces", "LocalStorage.write"),
+    **_in_workers("the removal of files of state", "pieces", "LocalStorage.remove"),
+    "after a snapshot": Call("spark_runtime.state.files", "StateFiles._whole", AFTER, True),
+}
+"""Spark's store gets the pointer to a file last. Files are removed before a snapshot is written."""
+
+_FOLDER_APPEARS = _around("its folder appears", "pathlib", "Path.rename")
+
+OF_A_SAVEPOINT: Mapping[str, Call | File] = {
+    "after a file": Call("spark_runtime.pipeline.saving", "saved_file", AFTER),
+    "before the manifest": Call("spark_runtime.pipeline.savepoint", "Manifest.to_json", BEFORE),
+    **_FOLDER_APPEARS,
+}
+
+OF_A_RESTORE: Mapping[str, Call | File] = {
+    "after the state of a group": Call("spark_runtime.pipeline.restoring", "add_part", AFTER),
+    "before the last file": Call("spark_runtime.pipeline.restoring", "pipeline_json", BEFORE),
+    **_FOLDER_APPEARS,
+}
 
 
 OF_A_CHANGE: Mapping[str, Call | File] = _around(
@@ -128,28 +163,38 @@ def points_of(source: str, sinks: tuple[str, ...], *, changes: bool = False) -> 
     return found
 
 
-def plant(call: Call, nth: int) -> None:
-    """Let this process kill itself when it comes to a call for the `nth` time."""
+def plant(call: Call, nth: int, die: Callable[[], None] | None = None) -> None:
+    """Let this process kill itself when it comes to a call for the `nth` time; `die`: do this instead."""
     owner: Any = importlib.import_module(call.module)
     *path, name = call.name.split(".")
     for part in path:
         owner = getattr(owner, part)
     is_static = isinstance(vars(owner).get(name), staticmethod)
-    planted = _planted(getattr(owner, name), call.moment, nth)
+    planted = _planted(getattr(owner, name), call.moment, nth, die or _die)
     setattr(owner, name, staticmethod(planted) if is_static else planted)
 
 
-def _planted(call: Callable[..., Any], moment: str, nth: int) -> Callable[..., Any]:
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _planted(call: Callable[..., Any], moment: str, nth: int, die: Callable[[], None]) -> Callable[..., Any]:
     n_visits = 0
 
     def planted(*arguments: Any, **more: Any) -> Any:
         nonlocal n_visits
         n_visits += 1
-        if moment == BEFORE and n_visits == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if n_visits != nth:
+            return call(*arguments, **more)
+        if moment == BEFORE:
+            die()
+        if moment == HALFWAY:
+            *first, last = arguments
+            items = list(last)
+            arguments = (*first, items[: (len(items) + 1) // 2])
         found = call(*arguments, **more)
-        if moment == AFTER and n_visits == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if moment != BEFORE:
+            die()
         return found
 
     return planted

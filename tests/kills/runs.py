@@ -49,6 +49,8 @@ class Kill:
 
 _ACCEPTING = "--accept-older-checkpoint"
 
+_IN_WORKERS, _ALONE = "--in-workers", "--without-java"
+
 _CHANGING = "--changes-at="
 
 _CHANGE_SECONDS = 120
@@ -67,6 +69,7 @@ def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
     command = [sys.executable, "-m", "tests.kills.runs", str(file)]
     if isinstance(kill.at, Call):
         command += [kill.at.module, kill.at.name, kill.at.moment, str(kill.nth)]
+        command += [_IN_WORKERS] * kill.at.in_workers + [_ALONE] * (not kill.with_java)
     if accepts:
         command.append(_ACCEPTING)
     if kill.changes_at_ms is not None:
@@ -75,7 +78,7 @@ def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
     with errors.open("wb") as output:
         process = subprocess.Popen(
             command,
-            env=own_spark(),
+            env=own_spark() | {"TMPDIR": str(places_of(file.parent))},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -90,6 +93,13 @@ def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
     was_killed = code == -signal.SIGKILL
     assert was_killed or code == 0, f"{kill}: {errors.read_text(errors='replace')[-6000:]}"
     return was_killed
+
+
+def places_of(folder: Path) -> Path:
+    """Return the folder for temporary files of the runs of a pipeline."""
+    place = folder / "tmp"
+    place.mkdir(exist_ok=True)
+    return place
 
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, kill: Kill) -> None:
@@ -125,10 +135,10 @@ def _run() -> None:
     """Run a pipeline file, with a point in this process. All state is in files, which are soon replaced."""
     from spark_runtime.pipeline.pipeline import run_pipeline
     from tests.forced_state import force_files
+    from tests.kills.in_workers import KilledAt, with_point
     from tests.kills.points import plant
 
-    force_files()
-
+    force_files(n_retained=6)
     accepts = _ACCEPTING in sys.argv
     file, *call = (word for word in sys.argv[1:] if not word.startswith("--"))
     for word in sys.argv[1:]:
@@ -137,7 +147,12 @@ def _run() -> None:
             threading.Thread(target=_change, args=given, daemon=True).start()
     if call:
         module, name, moment, nth = call
-        plant(Call(module, name, moment), int(nth))
+        point = Call(module, name, moment, _IN_WORKERS in sys.argv)
+        if point.in_workers:
+            at = KilledAt(point, int(nth), os.getpid(), _ALONE not in sys.argv)
+            force_files(n_retained=6, changed=lambda kept: with_point(kept, at))
+        else:
+            plant(point, int(nth))
     run_pipeline(Path(file), quiet=True, accept_older_checkpoint=accepts, allow_spark_settings=True)
 
 

@@ -23,11 +23,13 @@ _OTHER = "other_rules"
 Row = tuple[str, int, int]
 """A match: its identifier, the first and the second event.
 
-A row of a view: its identifier, its value, and the event that changed it. A row that is withdrawn has the
-value `GONE`.
+A row of a view: its identifier, its value, and the event that changed it. With corrections: its identifier,
+the first event, and the revision. A row that is withdrawn has the value `GONE`.
 """
 
 GONE = -1
+
+_MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Running:
         By static table, its rows as CSV. Rows that no event has are added when events come.
     changed
         The text of rules that take turns with `rules`; empty: the rules do not change. Matches are the same.
+    corrects
+        Whether some events are late and correct matches.
     """
 
     rules: str
@@ -53,6 +57,7 @@ class Running:
     inputs: tuple[str, ...]
     static: Mapping[str, str] = field(default_factory=dict)
     changed: str = ""
+    corrects: bool = False
 
 
 PAIR = Running(
@@ -105,6 +110,33 @@ tables:
     ("stream: ticks",),
     {"codes": "code,wanted\nk0,1\nk1,0\nk2,1\nk3,1\nk4,0\n"},
 )
+
+WINDOWS = replace(
+    PAIR,
+    rules="""
+RULE often FROM ticks PARTITION BY k PATTERN a -> b -> c WITHIN 2 MINUTES
+DEFINE a AS id % 3 = 0, b AS SUM(id) OVER LAST 1 MINUTE > a.id, c AS id - a.id >= 50
+MEASURES a.id AS first, c.id AS second
+
+RULE busy FROM ticks PARTITION BY k WINDOW HOPPING 20 SECONDS EVERY 10 SECONDS
+HAVING COUNT(*) > 1 MEASURES MIN(id) AS first, MAX(id) AS second
+""",
+)
+"""Open runs that take the values of windows, and windows that end."""
+JOINED = replace(
+    PAIR,
+    rules="""
+RULE pair FROM ticks JOIN marks ON k = marks.m PARTITION BY k PATTERN a -> b WITHIN 1 HOUR
+DEFINE a AS marks.id % 2 = 0, b AS marks.id > a.id - 40 MEASURES a.id AS first, b.id AS second
+""",
+    streams=f"""{PAIR.streams}
+tables:
+  marks: {{key: [m], event_time: ts, tie_break: [id], lateness: 1 second,
+          schema: {{id: bigint, m: string, ts: timestamp}}}}
+""",
+    inputs=("stream: ticks", "table: marks"),
+)
+CORRECTED = replace(PAIR, corrects=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +198,10 @@ def standing(rows: Iterable[Row]) -> list[Row]:
 def row_of(found: Mapping[str, object]) -> Row:
     """Return a match, or a row of a view, that a sink has."""
     if found.get("revision") is not None:
-        seconds = int(str(found["revision"])) // 1_000_000 - int(START.timestamp())
+        revision = int(str(found["revision"]))  # of a view: the time of the change
+        number = revision if revision < _MICROSECONDS else revision // _MICROSECONDS - int(START.timestamp())
         first = GONE if found["kind"] == RETRACT else int(str(found["first"]))
-        return str(found["match_id"]), first, seconds
+        return str(found["match_id"]), first, number
     return str(found["match_id"]), int(str(found["first"])), int(str(found["second"]))
 
 
@@ -191,9 +224,16 @@ class Compared:
     foreign: tuple[Row, ...]
 
 
-def compared(expected: Sequence[Row], found: Sequence[Row]) -> Compared:
-    """Compare what a sink has with what is right; a match that occurs twice must be the same row."""
+def compared(expected: Sequence[Row], found: Sequence[Row], *, corrects: bool = False) -> Compared:
+    """Compare what a sink has with what is right; a match that occurs twice must be the same row.
+
+    `corrects`: what stands in the end is compared, but for the revisions.
+    """
     times, right = Counter(found), set(expected)
+    if corrects:
+        stands = {(name, first, 0) for name, first, _ in standing(found)}
+        what = compared([(name, first, 0) for name, first, _ in expected], sorted(stands))
+        return replace(what, n_twice=sum(n - 1 for n in times.values()))
     return Compared(
         tuple(row for row in expected if row not in times),
         sum(n - 1 for n in times.values()),

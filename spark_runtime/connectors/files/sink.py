@@ -39,7 +39,7 @@ _PART_OF_PLAN = re.compile(rf"part-([0-9a-f]{{{IDENTITY_DIGITS}}})\.")
 
 @dataclass(frozen=True, slots=True)
 class _Continued:
-    """The micro-batch after which another run has continued a run; its name, and whether it counts anew."""
+    """The micro-batch after which another run has continued a run; its name, and whether it counts from 0."""
 
     after: int
     by: str

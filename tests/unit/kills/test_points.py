@@ -16,12 +16,15 @@ from spark_runtime.sources.registry import SOURCES
 from tests.e2e.sweep import Round, Tally
 from tests.kills.feeds import FileFeed
 from tests.kills.pipelines import KilledPipeline
-from tests.kills.points import OF_SINKS, OF_SOURCES, Call, points_of
+from tests.kills.points import OF_A_RESTORE, OF_A_SAVEPOINT, OF_SINKS, OF_SOURCES, OF_STATE, Call, points_of
 from tests.kills.ticks import Row, compared
 from tests.kills.written import MadeSink
 
 EVERY = {name: points_of(name, tuple(OF_SINKS), changes=True) for name in OF_SOURCES}
-CALLS = {point for points in EVERY.values() for point in points.values() if isinstance(point, Call)}
+COMMANDS = (OF_STATE, OF_A_SAVEPOINT, OF_A_RESTORE)
+CALLS = {
+    point for points in (*EVERY.values(), *COMMANDS) for point in points.values() if isinstance(point, Call)
+}
 
 
 def test_all_sources_and_sinks_are_tried() -> None:
