@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ from cep.commands.options import progress_option, quiet_option
 
 if TYPE_CHECKING:
     from cep.commands.progress_line import ProgressLine
-    from spark_runtime.pipeline.backfill import PastResult
+    from cep.counts import Counts
+    from spark_runtime.pipeline.backfill import PastResult, Wanted
+    from spark_runtime.pipeline.made import Pipeline
 
 
 def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -46,12 +48,18 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
 @click.option(
     "--matches",
     type=click.Choice(["none", "apart", "alert"]),
-    default="none",
-    help="What becomes of matches of the past. none: they are counted; apart: they are written to --into; "
-    "alert: the pipeline reports them, in the micro-batch in which the rules begin.",
+    help="What becomes of matches of the past. none, the default: they are counted; apart: they are written "
+    "to --into; alert: the pipeline reports them, in the micro-batch in which the rules begin.",
 )
 @click.option("--into", metavar="DIR", default="", help="The folder of matches that are written apart.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many events a second.")
+@click.option(
+    "--gaps",
+    "is_gaps",
+    is_flag=True,
+    help="Fill the gaps that `cep gaps` shows: the rules see what they did not see, and the pipeline reports "
+    "the missing matches. With --matches none or apart nothing is filled: they are only counted or written.",
+)
 @click.option("--discard", is_flag=True, help="Only remove what an earlier `cep backfill` has prepared.")
 @progress_option
 @quiet_option
@@ -59,9 +67,10 @@ def backfill(  # noqa: PLR0913 - an option of the command is an argument
     pipeline: str,
     from_us: int | None,
     rules: tuple[str, ...],
-    matches: str,
+    matches: str | None,
     into: str,
     rate: float | None,
+    is_gaps: bool,
     discard: bool,
     progress: bool | None,
     quiet: bool,
@@ -79,8 +88,11 @@ def backfill(  # noqa: PLR0913 - an option of the command is an argument
     from spark_runtime.pipeline.prepared import PastMatches
     from spark_runtime.pipeline.prepared import discard as discarded
 
+    matches = matches or ("alert" if is_gaps else "none")
     if (matches == "apart") != bool(into):
         raise click.UsageError("--into names the folder of `--matches apart`: give both, or none of them")
+    if is_gaps and from_us is not None:
+        raise click.UsageError("--gaps reads all of the past: leave --from out")
     made = load_pipeline(pipeline)
     if not made.is_stream:
         click.echo(f"`{pipeline}` needs no backfill: it is a batch, which reads all events")
@@ -93,8 +105,12 @@ def backfill(  # noqa: PLR0913 - an option of the command is an argument
     line = progress_line(quiet, progress)
     wanted = Wanted(rules, from_us, PastMatches(matches), into, rate)
     with umask(made.file_mode.umask):
+        if is_gaps:
+            _fill(made, wanted, line, quiet)
+            return
         found = backfill_pipeline(made, wanted, _telling(line))
     line.clear()
+    _tell_gone(found.counts)
     _tell(found, quiet)
     if found.counts.passed_over or found.counts.lost:
         click.get_current_context().exit(EXIT_PASSED_OVER)
@@ -115,16 +131,62 @@ def _telling(line: ProgressLine) -> Callable[[int, int, int | None], None]:
     return tell
 
 
-def _tell(found: PastResult, quiet: bool) -> None:
-    counts = found.counts
+def _fill(pipeline: Pipeline, wanted: Wanted, line: ProgressLine, quiet: bool) -> None:
+    """Fill the gaps of a pipeline, and say what came of it."""
+    from spark_runtime.pipeline.filling import fill_pipeline
+    from spark_runtime.pipeline.gaps import Entry
+    from spark_runtime.pipeline.prepared import PastMatches
+
+    found = fill_pipeline(pipeline, wanted, _telling(line))
+    line.clear()
+    _tell_gone(found.counts)
+    if quiet:
+        return
+    if found.waits:
+        click.echo("gaps wait to be filled: the pipeline does it while it runs, or at its next start")
+        return
+    if found.counts.events:
+        click.echo(f"read {found.counts.events:,} events up to micro-batch {found.micro_batch:,}")
+    for each in found.filled:
+        entry = Entry.of_list(each.entry)
+        span = _span(entry.first_us, entry.last_us)
+        click.echo(f"  {entry.loss}, {_names(each.rules)}, {span}: {each.matches:,} missing matches")
+    for gap, why in ((left.gap, left.why) for left in found.left):
+        span = _span(gap.first_us, gap.last_us)
+        click.echo(f"  {gap.loss}, {_names(gap.rules)}, {span}: not filled: {why}")
+    if not found.filled:
+        before = f", {found.n_before:,} are filled" if found.n_before else ""
+        click.echo(f"nothing to fill{before}")
+    elif wanted.matches is PastMatches.ALERT:
+        click.echo("the pipeline fills the gaps while it runs, or at its next start")
+
+
+def _names(names: Sequence[str]) -> str:
+    from cep.commands.gaps import listed
+
+    return listed(names) or "-"
+
+
+def _span(first_us: int | None, last_us: int | None) -> str:
+    from cep.schema.time_literals import time_for_people
+
+    times = [(None if us is None else time_for_people(us)) or "-" for us in (first_us, last_us)]
+    return " to ".join(times)
+
+
+def _tell_gone(counts: Counts) -> None:
     for what, names in (("are gone", counts.gone), ("have changed since", counts.changed)):
         if names:
             shown = ", ".join(list(names)[:3])
             click.echo(f"warning: {len(names):,} files that were read then {what}: {shown}", err=True)
     for origin, n in counts.lost.items():
         click.echo(f"warning: {n:,} messages of `{origin}` that were read then are gone", err=True)
+
+
+def _tell(found: PastResult, quiet: bool) -> None:
     if quiet:
         return
+    counts = found.counts
     click.echo(f"read {counts.events:,} events up to micro-batch {found.micro_batch:,}")
     for rule, n in found.matches.items():
         click.echo(f"  {rule}: {n:,} matches in the past")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,17 +60,21 @@ def _as_json(gap: Gap) -> dict[str, Any]:
         "from": _time(gap.first_us),
         "to": _time(gap.last_us),
         "count": gap.n,
+        "filled": gap.filled and {"at": gap.filled.time, "matches": gap.filled.matches},
     }
 
 
 def _row(gap: Gap, rule: str | None) -> dict[str, Any]:
     rules = gap.rules if rule is None else (rule,)
-    row = {"rule": _listed(rules), **_as_json(gap), "streams": _listed(gap.streams)}
+    row = {"rule": listed(rules), **_as_json(gap), "streams": listed(gap.streams)}
+    if gap.filled is not None:
+        row["filled"] = f"{gap.filled.time}, {gap.filled.matches:,} matches"
     del row["rules"]
     return row
 
 
-def _listed(names: tuple[str, ...]) -> str | None:
+def listed(names: Sequence[str]) -> str | None:
+    """Return the first names, and how many there are more; None: there are none."""
     more = [f"{len(names) - _SHOWN:,} more"] if len(names) > _SHOWN else []
     return ", ".join([*names[:_SHOWN], *more]) or None
 

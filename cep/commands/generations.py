@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from spark_runtime.pipeline.stored_rules import StoredRules
 
 
+_BEFORE = "before the restore"
+"""When rules ran that a savepoint knows."""
+
+
 @click.command()
 @click.argument("checkpoint")
 @click.option("--diff", "shows_diff", is_flag=True, help="Show also how the texts differ from those before.")
@@ -104,11 +108,14 @@ def _lines(generation: Generation, before: StoredRules | None) -> Iterator[str]:
         )
         if text
     ]
-    since = f"from micro-batch {generation.batch:,}"
+    since = f"from micro-batch {generation.batch:,}" if generation.batch >= 0 else _BEFORE
     yield "  ".join((f"{generation.number}", generation.rules.version, cause.time or "-", since, *who))
     known = {} if before is None else before.versions
     new = {rule: of for rule, of in generation.rules.versions.items() if known.get(rule) != of}
     width = max(map(len, (*new, *(change.rule for change in generation.changes))), default=0)
+    for each in generation.filled:
+        loss, *_ = each.entry
+        yield f"   filled    {loss}, {', '.join(each.rules)}: {each.matches:,} missing matches"
     for change in generation.changes:
         past = ["it began with the past"] if change.rule in generation.warm else []
         why = "; ".join((*change.reasons, *past))
@@ -137,11 +144,11 @@ def _show_version(generations: Sequence[Generation], version: str) -> None:
                 continue
             is_known = True
             ends = (item.batch for item in generations[generation.number :] if _version(item, rule) != of)
-            until = next((f" to {batch - 1:,}" for batch in ends), " on")
-            since = f"micro-batch {generation.batch:,}{until}"
-            click.echo(
-                f"{rule}: generation {generation.number}, from {since}, {generation.cause.time or '-'}"
-            )
+            until = next((f" to {max(batch, 0) - 1:,}" for batch in ends), " on")
+            since = f"from micro-batch {generation.batch:,}{until}"
+            if generation.batch < 0:
+                since = _BEFORE
+            click.echo(f"{rule}: generation {generation.number}, {since}, {generation.cause.time or '-'}")
             for text in generation.rules.texts:
                 for tree in read_rules(text)[0]:
                     if tree.name.text == rule:
@@ -166,6 +173,7 @@ def _as_json(generation: Generation) -> dict[str, Any]:
         "begins_after": None if begins_us is None else time_for_people(begins_us),
         **{name: text or None for name, text in asdict(generation.cause).items()},
         "changes": list(map(_change, generation.changes)),
+        "filled": list(map(asdict, generation.filled)),
         "versions": generation.rules.versions,
         "rules": [{"file": text.name, "text": text.text} for text in generation.rules.texts],
     }

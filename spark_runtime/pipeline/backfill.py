@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from cep.counts import Counts
 from cep.engine.event_time.watermark import END_OF_TIME_US
@@ -20,13 +21,14 @@ from spark_runtime.event_time.done import Done
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, read_checkpoint
 from spark_runtime.pipeline.course import Mark, read_course
 from spark_runtime.pipeline.made import Pipeline, Reload
-from spark_runtime.pipeline.past import Position, Tell, Throttle, first_matchers, needed_programs
+from spark_runtime.pipeline.past import Past, Position, Tell, Throttle, first_matchers, needed_programs
 from spark_runtime.pipeline.prepared import (
     FORMAT,
     MANIFEST,
     MATCHES,
     PREPARED,
     STATE,
+    FoundMatches,
     PastMatches,
     Prepared,
     appearing,
@@ -94,15 +96,11 @@ def prepare(
     InputError
         What was read then can no longer be read.
     """
-    if done.ended or done.watermark_us is None or done.watermark_us >= END_OF_TIME_US:
-        raise no_past(
-            "the stream has read no event, or its input was declared complete",
-            "new rules see all of its events without a backfill",
-        )
+    require_past(done)
     rules = wanted.rules
     needed = needed_programs(pipeline.rules, rules)
-    _require_known(needed, done)
-    _require_empty(wanted.into)
+    require_known(needed, done)
+    require_empty(wanted.into)
     tables, until = static(pipeline, needed), Mark.of(done)
     course = read_course(checkpoint.path)
     position = Position.before(course, wanted.from_us, until, is_live=pipeline.is_live)
@@ -113,25 +111,42 @@ def prepare(
         past.read(course, until, found.put)
     if wanted.matches is PastMatches.APART:
         write_apart(wanted.into, "past", pipeline.rules, found)
+    write_prepared(checkpoint, wanted, needed, past, found)
+    return PastResult(done.batch, past.counts, found.n)
+
+
+def write_prepared(
+    checkpoint: Checkpoint, wanted: Wanted, needed: RuleSet, past: Past, found: FoundMatches, **more: Any
+) -> None:
+    """Keep what was read of the past in the checkpoint, in one step. `more`: see `Prepared`."""
     with appearing(Path(checkpoint.path) / PREPARED) as place:
         (place / STATE).write_bytes(past.snapshot())
         if wanted.matches is PastMatches.ALERT:
             write_matches(place / MATCHES, found)
         prepared = Prepared(
             id=uuid.uuid4().hex[:8],
-            rules=rules,
+            rules=wanted.rules,
             programs=tuple(program.fingerprint.hex() for program in needed.programs),
             position=past.position.to_json(),
             from_us=wanted.from_us,
             matches=wanted.matches,
             into=wanted.into,
             digest=digest_of(place),
+            **more,
         )
         (place / MANIFEST).write_text(json.dumps({"format": FORMAT, **asdict(prepared)}))
-    return PastResult(done.batch, past.counts, found.n)
 
 
-def _require_known(rules: RuleSet, done: Done) -> None:
+def require_past(done: Done) -> None:
+    """Raise StateError (E0718) if a stream has no past, or none that continues."""
+    if done.ended or done.watermark_us is None or done.watermark_us >= END_OF_TIME_US:
+        raise no_past(
+            "the stream has read no event, or its input was declared complete",
+            "new rules see all of its events without a backfill",
+        )
+
+
+def require_known(rules: RuleSet, done: Done) -> None:
     """Raise StateError (E0718) if rules read a stream of which the checkpoint has read nothing."""
     for name, stream in rules.inputs.items():
         if name not in done.offsets and not stream.is_static:
@@ -141,7 +156,8 @@ def _require_known(rules: RuleSet, done: Done) -> None:
             )
 
 
-def _require_empty(into: str) -> None:
+def require_empty(into: str) -> None:
+    """Raise StateError (E0716) unless a folder for matches is empty, or not needed."""
     if into and Path(into).exists() and any(Path(into).iterdir()):
         raise StateError("E0716", f"`{into}` is not empty", "name a folder that is empty, or does not exist")
 
@@ -154,6 +170,16 @@ def backfill_pipeline(
     Raises StateError as `prepare` does, also if another process is reading the past for it; or if its rules
     cannot follow those of the checkpoint (E0701).
     """
+    with alone_with(pipeline) as files:
+        return _backfilled(files, pipeline, wanted, tell)
+
+
+@contextmanager
+def alone_with(pipeline: Pipeline) -> Iterator[LocalFiles]:
+    """Yield the checkpoint of a pipeline, and keep another `cep backfill` away.
+
+    Raises StateError (E0718): there is another one, or rules of this pipeline cannot begin with a past.
+    """
     if is_remote(pipeline.checkpoint):
         raise no_past(
             f"the checkpoint `{pipeline.checkpoint}` is not on a disk",
@@ -164,7 +190,7 @@ def backfill_pipeline(
             "the pipeline has `reload: never`", "let it take changed rules: `reload: after approval`"
         )
     with _alone(pipeline.checkpoint):
-        return _backfilled(LocalFiles(pipeline.checkpoint), pipeline, wanted, tell)
+        yield LocalFiles(pipeline.checkpoint)
 
 
 @contextmanager

@@ -6,17 +6,20 @@
 Each micro-batch enters what its counts say, under its number, before Spark commits it. A micro-batch that is
 repeated replaces its entry, so each loss counts once. Entries of micro-batches that Spark does not repeat are
 merged: the ledger has at most `MOST` gaps of one kind, stream and generation of rules. What a rule did not
-see before it began is not stored, because the generations of rules say it.
+see before it began is not stored, because the generations of rules say it. They also say which gaps are
+filled (`filling`): each filling begins a generation, so no later gap is merged with a filled one.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import chain, pairwise
-from typing import Any
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby, pairwise
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from cep.counts import Counts, Loss, together, unseen_name
 from cep.errors import StateError
@@ -25,8 +28,9 @@ from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.checkpoint import GAPS, KEPT_BATCHES, recorded_rules
 from spark_runtime.pipeline.generations import Generation
+from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.storage.checkpoint_files import CheckpointFiles
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, LocalFiles, is_remote
 from spark_runtime.wire.plan import Plan
 
 MOST = 100
@@ -34,6 +38,9 @@ MOST = 100
 
 ALIVE_SECONDS = 20.0
 """How often a continuous stream records that it runs."""
+
+READ_SECONDS = 10.0
+"""Seconds from one reading of the ledger to the next, for those who watch the pipeline."""
 
 _ALIVE = "alive"
 _FORMAT = 1
@@ -48,7 +55,7 @@ class Entry:
     loss
         A `Loss`.
     of
-        The stream or table; of dropped runs the rule; empty: all streams.
+        The stream or table; of dropped runs and a late start the rule; empty: all streams.
     generation
         The number of the generation of rules that ran.
     n
@@ -83,6 +90,11 @@ class Entry:
         loss, of, generation, n, first_us, last_us, batch = found
         return cls(str(Loss(loss)), str(of), int(generation), n, first_us, last_us, int(batch))
 
+    def contains(self, other: Entry) -> bool:
+        """Return whether another entry may have been merged into this one."""
+        (first, last), (of_other, until) = (_span(each.first_us, each.last_us) for each in (self, other))
+        return self.kind == other.kind and first <= of_other and until <= last
+
     def merged(self, other: Entry) -> Entry:
         """Return two entries of one kind as one."""
         n, first_us, last_us = together(
@@ -90,6 +102,14 @@ class Entry:
         )
         known = n if self.n is not None else None
         return replace(self, n=known, first_us=first_us, last_us=last_us, batch=max(self.batch, other.batch))
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """When a gap was filled (UTC), and how many matches were missing."""
+
+    time: str
+    matches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +126,10 @@ class Gap:
         The streams and tables whose events they did not see.
     n, first_us, last_us
         See `Entry`.
+    filled
+        When the rules saw it after all; None: they have not.
+    entry
+        The gap as the ledger has it.
     """
 
     loss: str
@@ -114,6 +138,8 @@ class Gap:
     n: int | None
     first_us: int | None
     last_us: int | None
+    filled: Fill | None = None
+    entry: Entry | None = field(default=None, compare=False, repr=False)
 
 
 # ---------------------------------------------------------------- writing
@@ -178,12 +204,7 @@ class Ledger:
             self._files.write(_ALIVE, json.dumps(now_s))
 
     def _write(self, merged: Sequence[Entry], recent: Mapping[int, Sequence[Entry]]) -> None:
-        found = {
-            "format": _FORMAT,
-            "gaps": [entry.to_list() for entry in merged],
-            "recent": {number: [entry.to_list() for entry in entries] for number, entries in recent.items()},
-        }
-        self._files.write(GAPS, json.dumps(found))
+        self._files.write(GAPS, ledger_json(merged, recent))
         self._merged, self._recent = tuple(merged), {n: tuple(entries) for n, entries in recent.items()}
 
 
@@ -320,36 +341,91 @@ def all_gaps(files: CheckpointFiles, path: str) -> list[Gap]:
     Raises StateError: it is no checkpoint (E0705), or damaged (E0702).
     """
     generations = {found.number: found for found in recorded_rules(files, path)}
-    merged, recent = _stored(files)
-    entries = compacted([*merged, *chain.from_iterable(recent.values())])
-    found = [_gap(entry, generations[entry.generation].rules) for entry in entries]
-    found += chain.from_iterable(map(_late_starts, generations.values()))
+    filled = [
+        _Filling(Entry.of_list(each.entry), each.rules, Fill(found.cause.time, each.matches))
+        for found in generations.values()
+        for each in found.filled
+    ]
+    entries = chain(stored_entries(files), *map(_late_starts, generations.values()))
+    gaps = (_gap(entry, generations[entry.generation].rules) for entry in entries)
+    found = [part for gap in gaps for part in _parts(gap, filled)]
     return sorted(found, key=lambda gap: (_span(gap.first_us, gap.last_us), gap.loss, gap.streams, gap.rules))
+
+
+def stored_entries(files: CheckpointFiles, until: int | None = None) -> list[Entry]:
+    """Return the entries of the ledger, up to a micro-batch. Raises StateError: it is damaged (E0702)."""
+    merged, recent = _stored(files)
+    of_batches = (entries for batch, entries in recent.items() if until is None or batch <= until)
+    return compacted([*merged, *chain.from_iterable(of_batches)])
+
+
+def ledger_json(merged: Sequence[Entry], recent: Mapping[int, Sequence[Entry]] = MappingProxyType({})) -> str:
+    """Return a ledger as the text of its file."""
+    found = {
+        "format": _FORMAT,
+        "gaps": [entry.to_list() for entry in merged],
+        "recent": {number: [entry.to_list() for entry in entries] for number, entries in recent.items()},
+    }
+    return json.dumps(found)
+
+
+def before_all(text: str) -> str:
+    """Return the ledger of a savepoint as that of a checkpoint which has computed nothing."""
+    found = json.loads(text)
+    return ledger_json([replace(Entry.of_list(entry), batch=-1) for entry in found["gaps"]])
+
+
+class _Filling(NamedTuple):
+    """An entry that was filled for some rules."""
+
+    entry: Entry
+    rules: tuple[str, ...]
+    fill: Fill
+
+
+def _parts(gap: Gap, filled: Sequence[_Filling]) -> Iterator[Gap]:
+    """Yield a gap in parts: what is filled, for the rules for which it is, and the rest."""
+    assert gap.entry is not None
+    if not gap.rules:  # no rule reads the stream any more
+        yield gap
+    mine = [filling for filling in filled if gap.entry.contains(filling.entry)]
+
+    def of_rule(name: str) -> tuple[int, ...]:
+        return tuple(number for number, filling in enumerate(mine) if name in filling.rules)
+
+    for numbers, names in groupby(sorted(gap.rules, key=of_rule), of_rule):
+        these, rest = frozenset(names), gap.n
+        rules = tuple(name for name in gap.rules if name in these)
+        for entry, _, fill in (mine[number] for number in numbers):
+            times = entry.n, entry.first_us, entry.last_us
+            yield Gap(gap.loss, rules, gap.streams, *times, filled=fill, entry=entry)
+            rest = None if rest is None or entry.n is None else rest - entry.n
+        if not numbers or rest:
+            yield replace(gap, rules=rules, n=rest)
 
 
 def _gap(entry: Entry, rules: StoredRules) -> Gap:
     reads = streams_of_rules(rules)
     times = entry.n, entry.first_us, entry.last_us
-    if entry.loss == Loss.DROPPED:
-        return Gap(entry.loss, (entry.of,), tuple(sorted(reads.get(entry.of, ()))), *times)
+    if entry.loss in (Loss.DROPPED, Loss.LATE_START):
+        return Gap(entry.loss, (entry.of,), tuple(sorted(reads.get(entry.of, ()))), *times, entry=entry)
     streams = (entry.of,) if entry.of else tuple(sorted(rules.streams))
     names = tuple(name for name, of_rule in reads.items() if not of_rule.isdisjoint(streams))
-    return Gap(entry.loss, names, streams, *times)
+    return Gap(entry.loss, names, streams, *times, entry=entry)
 
 
-def _late_starts(generation: Generation) -> Iterator[Gap]:
+def _late_starts(generation: Generation) -> Iterator[Entry]:
     """Yield for each rule that began with a generation that it saw nothing before, or before a past."""
     if generation.begins_us is None:
         return
-    reads = streams_of_rules(generation.rules)
     for change in generation.changes:
         if change.verdict in BEGINNING:
             until_us: int | None = generation.begins_us
             if change.rule in generation.warm:
                 until_us = None if generation.from_us is None else generation.from_us - 1
             if until_us is not None:
-                streams = tuple(sorted(reads.get(change.rule, ())))
-                yield Gap(Loss.LATE_START, (change.rule,), streams, None, None, until_us)
+                times = None, None, until_us
+                yield Entry(Loss.LATE_START, change.rule, generation.number, *times, generation.batch - 1)
 
 
 def streams_of_rules(rules: StoredRules) -> dict[str, frozenset[str]]:
@@ -370,6 +446,26 @@ def streams_of_rules(rules: StoredRules) -> dict[str, frozenset[str]]:
         return frozenset().union(*(inputs(each) for each in direct[name] if each != name))
 
     return {name: inputs(name) for name in direct}
+
+
+@dataclass
+class KnownGaps:
+    """The gaps in the checkpoint of a pipeline, which is read at most every `READ_SECONDS`."""
+
+    pipeline: Pipeline
+    _read_s: float = float("-inf")
+    _known: Sequence[Gap] = ()
+
+    def now(self) -> Sequence[Gap]:
+        """Return the gaps; none if the checkpoint is not on this machine, or damaged."""
+        checkpoint = self.pipeline.checkpoint
+        if time.monotonic() - self._read_s < READ_SECONDS:
+            return self._known
+        if self.pipeline.is_stream and not is_remote(checkpoint):
+            with suppress(StateError):  # `cep gaps` says what is wrong with it
+                self._known = all_gaps(LocalFiles(checkpoint), checkpoint)
+                self._read_s = time.monotonic()
+        return self._known
 
 
 def names_of_rules(files: CheckpointFiles, path: str) -> list[str]:

@@ -36,6 +36,33 @@ class Cause:
     approved_by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A gap that is filled for some rules: what they had reported without it is reported.
+
+    Parameters
+    ----------
+    entry
+        The gap, as the ledger has it (`gaps.Entry.to_list`).
+    rules
+        Their names.
+    after_us
+        Only matches that end after it are reported: nobody knows what was reported before; None: all.
+    matches
+        How many matches were missing.
+    """
+
+    entry: tuple[Any, ...]
+    rules: tuple[str, ...]
+    after_us: int | None = None
+    matches: int = 0
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Filled:
+        """Return what `asdict` gave; raise KeyError or TypeError for other values."""
+        return cls(**{**found, "entry": tuple(found["entry"]), "rules": tuple(found["rules"])})
+
+
 @dataclass(frozen=True)
 class Generation:
     """Rules from one change to the next.
@@ -51,9 +78,11 @@ class Generation:
     changes
         The rules whose verdict is not `same`.
     warm
-        New rules that begin with the past (`backfill`).
+        Rules that begin with the past, or begin again with all of it (`backfill`).
     from_us
         They have seen the events at or after it; None: all events.
+    filled
+        The gaps that are filled with that; the rules are then those before.
     """
 
     number: int
@@ -64,6 +93,7 @@ class Generation:
     cause: Cause = field(default_factory=Cause)
     warm: tuple[str, ...] = ()
     from_us: int | None = None
+    filled: tuple[Filled, ...] = ()
 
     def to_json(self) -> str:
         """Return a text for a file."""
@@ -75,6 +105,7 @@ class Generation:
             "cause": asdict(self.cause),
             "rules": json.loads(self.rules.to_json()),
             **({"warm": self.warm, "from_us": self.from_us} if self.warm else {}),
+            **({"filled": list(map(asdict, self.filled))} if self.filled else {}),
         }
         return json.dumps(found, indent=1)
 
@@ -93,6 +124,7 @@ class Generation:
             Cause(**found["cause"]),
             tuple(map(str, found.get("warm", ()))),
             found.get("from_us"),
+            tuple(map(Filled.of_json, found.get("filled", ()))),
         )
 
     def following(

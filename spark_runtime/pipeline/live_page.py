@@ -17,23 +17,18 @@ from importlib.resources import files
 from typing import Any
 
 from cep.counts import Counts
-from cep.errors import StateError
 from cep.explain.match_spans import spans_of_rows
 from cep.explain.timeline import timeline
 from cep.schema.time_literals import time_for_people
-from spark_runtime.pipeline.gaps import all_gaps
+from spark_runtime.pipeline.gaps import KnownGaps
 from spark_runtime.pipeline.health import Watched, health_of
 from spark_runtime.pipeline.runs import PipelineRun
-from spark_runtime.storage.checkpoint_files import LocalFiles, is_remote
 
 SAMPLE_S = 5.0
 """Seconds from one sample to the next."""
 
 N_SAMPLES = 120
 """Samples that are kept: ten minutes."""
-
-GAPS_S = 10.0
-"""Seconds from one reading of the ledger of gaps to the next."""
 
 MOST_GAPS = 20
 """Gaps that the page shows; `cep gaps` has all."""
@@ -58,9 +53,11 @@ class LivePage:
     watched: Watched
     _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=N_SAMPLES))
     _drawn: tuple[str, str] = ("", "")  # matches as JSON, and their time line
-    _read_gaps: float = float("-inf")  # when the ledger was read
-    _known_gaps: list[dict[str, Any]] = field(default_factory=list)
+    _known_gaps: KnownGaps = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._known_gaps = KnownGaps(self.watched.pipeline)
 
     def sample(self) -> None:
         """Keep the counts as they are now, if the last sample is old enough."""
@@ -106,18 +103,8 @@ class LivePage:
 
     def _gaps(self) -> list[dict[str, Any]]:
         """Return the last gaps in the ledger of a checkpoint on this machine, newest first."""
-        checkpoint = self.watched.pipeline.checkpoint
-        if time.monotonic() - self._read_gaps < GAPS_S:
-            return self._known_gaps
-        if not self.watched.pipeline.is_stream or is_remote(checkpoint):
-            return []
-        try:
-            found = all_gaps(LocalFiles(checkpoint), checkpoint)
-        except StateError:  # `cep gaps` says what is wrong with it
-            return []
-        found.sort(key=lambda gap: gap.last_us or 0, reverse=True)
-        self._read_gaps = time.monotonic()
-        self._known_gaps = [
+        found = sorted(self._known_gaps.now(), key=lambda gap: gap.last_us or 0, reverse=True)
+        return [
             {
                 "kind": gap.loss,
                 "rules": list(gap.rules),
@@ -125,10 +112,10 @@ class LivePage:
                 "from": None if gap.first_us is None else time_for_people(gap.first_us),
                 "to": None if gap.last_us is None else time_for_people(gap.last_us),
                 "n": gap.n,
+                "filled": None if gap.filled is None else gap.filled.time,
             }
             for gap in found[:MOST_GAPS]
         ]
-        return self._known_gaps
 
     def _rules(self, counts: Counts, samples: list[_Sample]) -> list[dict[str, Any]]:
         open_runs = counts.open_runs_of

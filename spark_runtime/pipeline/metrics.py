@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from cep.counts import DELAYS_S, MOST_NAMES, Counts, delay_name
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.rule_set import RuleSet
 from spark_runtime.event_time.time_status import PartitionStatus, TimeStatus
+from spark_runtime.pipeline.gaps import KnownGaps
 from spark_runtime.pipeline.health import State, Watched, health_of
 from spark_runtime.pipeline.phases import Phases
 from spark_runtime.pipeline.runs import PipelineRun
@@ -69,6 +71,7 @@ class Metrics:
         self._batch_seconds = 0.0
         self._n_seen = 0  # micro-batches in `_n_batches`
         self._phases = Phases()
+        self._gaps = KnownGaps(watched.pipeline)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
@@ -138,6 +141,13 @@ class Metrics:
         for rule in zeros:
             shadow.add_metric([rule], float(rule in self._rules.shadow))
         yield shadow
+        gaps = GaugeMetricFamily(
+            "cep_gaps", "Gaps that are not filled: what a rule did not see.", labels=["rule", "kind"]
+        )
+        missed = Counter((rule, gap.loss) for gap in self._gaps.now() if not gap.filled for rule in gap.rules)
+        for place, n in sorted(missed.items()):
+            gaps.add_metric(place, n)
+        yield gaps
         gauge = GaugeMetricFamily("cep_open_runs", "Open runs, of key groups called so far.", labels=["rule"])
         for rule, n in (zeros | counts.open_runs_of).items():
             gauge.add_metric([rule], n)

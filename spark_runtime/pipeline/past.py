@@ -8,6 +8,8 @@ All keys are in one `Chain`; `state.warming` divides its state among the key gro
 stream is known, events are late exactly if they were late then. With corrections the rules stay behind by
 their bound, so an event that was counted late comes in time (`Past.catch_up`). Elsewhere the partition whose
 events are the earliest is read next, and the slowest one holds the watermark back.
+
+To fill gaps (`filling`), no event is late: the watermark waits for those that were late then.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
@@ -112,6 +114,13 @@ Tell = Callable[[int, int, int | None], None]
 """Is called with how many bytes of the past were read, all of them, and the event time that was reached."""
 
 
+class Hold(NamedTuple):
+    """Until micro-batch `batch` is read, the watermark stays before `before_us`."""
+
+    batch: int
+    before_us: int
+
+
 class Past:
     """Rules over the past of a stream.
 
@@ -121,6 +130,9 @@ class Past:
         Their state (`encode_state`) in one key group.
     tables
         The static tables.
+    holds
+        None: events are late as they were then. Otherwise none is: until a micro-batch is read, the watermark
+        stays before a time.
     counts
         What was read.
     """
@@ -134,6 +146,7 @@ class Past:
         position: Position,
         throttle: Throttle | None = None,
         tell: Tell = lambda n_read, n_all, reached_us: None,
+        holds: Sequence[Hold] | None = None,
     ) -> None:
         self.position = position
         self.counts = Counts()
@@ -142,6 +155,7 @@ class Past:
         self._chain = Chain(rules, decode_state(data, rules, 1, tables), tables=tables)
         self._planners: dict[str, Planner] = {name: of.planner() for name, of in sources.items()}
         self._throttle = Throttle(None) if throttle is None else throttle
+        self._holds = holds
         self._tell = tell
         self._n_read = self._n_all = 0
 
@@ -211,7 +225,7 @@ class Past:
             if not queues[place]:
                 del queues[place]
             slowest_us = min((latest.get(of, START_OF_TIME_US) for of in queues), default=START_OF_TIME_US)
-            if slowest_us > START_OF_TIME_US and mark.watermark_us is not None:
+            if slowest_us > START_OF_TIME_US and mark.watermark_us is not None and self._holds is None:
                 # No further than the stream had come at the mark: what comes after it is not late.
                 watermark_us = min(slowest_us - self._chain.rules.lateness_us, mark.watermark_us)
                 reached = self.position.reached
@@ -237,8 +251,12 @@ class Past:
         self.position = replace(self.position, reached=reached)
 
     def _advance(self, watermark_us: int | None, put: Emit) -> None:
-        if watermark_us is not None:
-            self._chain.advance(watermark_us - self._counted_us, put)
+        if watermark_us is None:
+            return
+        held = [hold.before_us - 1 for hold in self._holds or () if self.position.batch < hold.batch]
+        until_us = min((watermark_us - self._counted_us, *held))
+        if until_us >= self._chain.watermark_us:
+            self._chain.advance(until_us, put)
 
     # ------------------------------------------------------------ events
 
@@ -271,9 +289,8 @@ class Past:
             return START_OF_TIME_US
         times_us = events.column(stream.event_time).to_numpy()
         # What the rules have passed cannot be counted any more, even if it was not late then.
-        bound_us = latest_time(
-            None if late_us is None else late_us - self._counted_us, self._chain.watermark_us
-        )
+        late_us = None if late_us is None or self._holds is not None else late_us - self._counted_us
+        bound_us = latest_time(late_us, self._chain.watermark_us)
         if bound_us is not None and bound_us > START_OF_TIME_US:
             events, late = split_late(events, late_by_us(times_us, bound_us), stream, 0)
             self.counts.late_of[stream.name] = self.counts.late_of.get(stream.name, 0) + late.num_rows

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,7 @@ from spark_runtime.event_time.done import Done
 from spark_runtime.operator.call import carried_rows
 from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.course import Mark, read_course
+from spark_runtime.pipeline.generations import Filled
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.past import Past, Position, needed_programs
 from spark_runtime.sinks.json_rows import json_rows
@@ -83,6 +84,10 @@ class Prepared:
         The folder of matches that are written apart; else empty.
     digest
         `digest_of` the folder.
+    filled
+        The gaps that are filled, if the rules are not new (`filling`).
+    log_offset
+        The last entry of the log of matches that was read then; -1: none.
     """
 
     id: str
@@ -93,6 +98,8 @@ class Prepared:
     matches: PastMatches
     into: str
     digest: str
+    filled: tuple[Filled, ...] = ()
+    log_offset: int = -1
 
 
 # ---------------------------------------------------------------- what is stored
@@ -112,6 +119,7 @@ def read_prepared(checkpoint: str) -> Prepared | None:
             raise ValueError("another version")
         found["rules"], found["programs"] = tuple(found["rules"]), tuple(found["programs"])
         found["matches"] = PastMatches(found["matches"])
+        found["filled"] = tuple(map(Filled.of_json, found.get("filled", ())))
         Position.of_json(found["position"])
         return Prepared(**found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -290,11 +298,48 @@ def take_up(
     was read then can no longer be read.
     """
     prepared = read_prepared(checkpoint.path)
-    if prepared is None:
+    if prepared is None or prepared.filled:
         return None
-    begin = [name for name in prepared.rules if changes.verdicts.get(name) in BEGINNING]
+    begin = tuple(name for name in prepared.rules if changes.verdicts.get(name) in BEGINNING)
     if not begin:
         return None
+    found = new_matches(pipeline.rules, begin, prepared.matches)
+    taken = brought_up(checkpoint, done, pipeline, prepared, begin, found)
+    if prepared.matches is PastMatches.APART:
+        write_apart(prepared.into, "rest", pipeline.rules, found)
+    rows = list(found.rows) if prepared.matches is PastMatches.ALERT else []
+    warm = write_taken(checkpoint, done, prepared, taken, pa.concat_tables(rows) if rows else None)
+    n_rows = sum(table.num_rows for table in rows)
+    say(
+        f"{', '.join(f'`{name}`' for name in begin)} begin with the past: "
+        f"{taken.n_events:,} events since `cep backfill`"
+        + (f", {n_rows:,} matches of the past are reported" if n_rows else "")
+    )
+    return warm
+
+
+class Taken(NamedTuple):
+    """The state of rules with a past (`Past.snapshot`), and how many events came since `cep backfill`."""
+
+    rules: RuleSet
+    data: bytes
+    n_events: int
+
+
+def brought_up(
+    checkpoint: Checkpoint,
+    done: Done,
+    pipeline: Pipeline,
+    prepared: Prepared,
+    begin: Sequence[str],
+    found: FoundMatches,
+    keep: Callable[[pa.Table], pa.Table] = lambda matches: matches,
+) -> Taken:
+    """Return the state of the rules in `begin` after micro-batch `done`; what has come is read now.
+
+    `found` receives the matches that are stored, then those since, as far as `keep` returns them. Raises as
+    `take_up`.
+    """
     needed = needed_programs(pipeline.rules, begin)
     if tuple(begin) != prepared.rules or prepared.programs != tuple(
         program.fingerprint.hex() for program in needed.programs
@@ -310,31 +355,44 @@ def take_up(
             f"`{folder}`, which has the past of new rules, does not contain what was written",
             "run `cep backfill` again",
         )
-    found = new_matches(pipeline.rules, begin, prepared.matches)
     if prepared.matches is PastMatches.ALERT:
         for batch in pa.ipc.open_stream((folder / MATCHES).read_bytes()):
             found.rows.append(pa.Table.from_batches([batch]).cast(found.rows.schema))
     data, position = (folder / STATE).read_bytes(), Position.of_json(prepared.position)
     with reading(checkpoint, pipeline, needed, tables, data, position) as past:
-        past.read(read_course(checkpoint.path), Mark.of(done), found.put)
-        past.catch_up(found.put)
-    if prepared.matches is PastMatches.APART:
-        write_apart(prepared.into, "rest", pipeline.rules, found)
-    rows = list(found.rows) if prepared.matches is PastMatches.ALERT else []
-    target = Path(checkpoint.path) / FOLDER / str(done.batch + 1)
-    with appearing(target) as place:
+
+        def put(matches: pa.Table) -> None:
+            found.put(keep(matches))
+
+        past.read(read_course(checkpoint.path), Mark.of(done), put)
+        past.catch_up(put)
+    return Taken(needed, past.snapshot(), past.counts.events)
+
+
+def write_taken(
+    checkpoint: Checkpoint, done: Done, prepared: Prepared, taken: Taken, matches: pa.Table | None
+) -> WarmRules | None:
+    """Write what key groups take over after micro-batch `done`, and the matches that they report."""
+    with appearing(Path(checkpoint.path) / FOLDER / str(done.batch + 1)) as place:
         place.rmdir()
-        write_warm(
-            place, past.snapshot(), needed, checkpoint.n_groups, pa.concat_tables(rows) if rows else None
-        )
+        write_warm(place, taken.data, taken.rules, checkpoint.n_groups, matches)
         (place / _OF).write_text(prepared.id)
-    n_rows = sum(table.num_rows for table in rows)
-    say(
-        f"{', '.join(f'`{name}`' for name in begin)} begin with the past: "
-        f"{past.counts.events:,} events since `cep backfill`"
-        + (f", {n_rows:,} matches of the past are reported" if n_rows else "")
-    )
-    return warm_of(checkpoint.path, done.batch + 1, begin, prepared.from_us)
+    return warm_of(checkpoint.path, done.batch + 1, prepared.rules, prepared.from_us)
+
+
+def waiting_fill(checkpoint: str, batch: int) -> Prepared | None:
+    """Return the gaps that are prepared to be filled; None: none are, or rules took them over in `batch`.
+
+    What is damaged is not prepared.
+    """
+    try:
+        prepared = read_prepared(checkpoint)
+    except StateError:
+        return None
+    if prepared is None or not prepared.filled:
+        return None
+    of = Path(checkpoint) / FOLDER / str(batch) / _OF
+    return None if of.exists() and of.read_text() == prepared.id else prepared
 
 
 def warm_of(checkpoint: str, batch: int, rules: Sequence[str], from_us: int | None) -> WarmRules | None:

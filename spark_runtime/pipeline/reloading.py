@@ -8,20 +8,16 @@ rules as they were. After it, the next run computes the same micro-batch from th
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property, partial
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 
 from cep.engine.corrections.retained import other_kind
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.warm import is_warm, missing, warm_up
-from cep.errors import CepError, Source
+from cep.errors import CepError
 from cep.program.changes import BEGINNING, Changes, Verdict, changes_of
 from cep.program.identity import differences
 from cep.rule_set import RuleSet
@@ -30,6 +26,7 @@ from cep.schema.time_literals import time_for_people
 from spark_runtime.event_time.done import Done
 from spark_runtime.pipeline.approval import FILE as APPROVED
 from spark_runtime.pipeline.approval import Approval, approval_of
+from spark_runtime.pipeline.cause import cause_of
 from spark_runtime.pipeline.checkpoint import (
     Checkpoint,
     last_committed,
@@ -41,6 +38,7 @@ from spark_runtime.pipeline.checkpoint import (
 from spark_runtime.pipeline.failures import as_cep_error
 from spark_runtime.pipeline.generations import (
     Cause,
+    Filled,
     Standing,
     cannot_continue,
     change_lines,
@@ -50,9 +48,10 @@ from spark_runtime.pipeline.generations import (
     write_generation,
 )
 from spark_runtime.pipeline.made import Pipeline, Reload
+from spark_runtime.pipeline.missing import take_up_fill
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.prepared import FOLDER as BACKFILL
-from spark_runtime.pipeline.prepared import forget, take_up, warm_of
+from spark_runtime.pipeline.prepared import forget, take_up, waiting_fill, warm_of
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.pipeline.watched_files import WatchedFiles
 from spark_runtime.state.changing import ChangedRules
@@ -77,11 +76,12 @@ class RuleTurn:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Rules that are to follow others."""
+    """Rules that are to follow others. `fills`: they are the same, and see what they did not see then."""
 
     pipeline: Pipeline
     rules: StoredRules
     changes: Changes
+    fills: bool = False
 
     @cached_property
     def is_only_words(self) -> bool:
@@ -173,7 +173,9 @@ class Reloading:
             self._standing = Standing(first, first)
         if self._files.names(BACKFILL) and not self._standing.is_pending:
             forget(self._files, self._standing.latest.batch)
+        self._passed_fill = ""  # the id of what is prepared to fill gaps, once it was taken or refused
         self.turn = self._first()
+        self._look_for_fill()
 
     @property
     def _done(self) -> Done:
@@ -207,7 +209,8 @@ class Reloading:
     def _pending(self) -> ChangedRules | None:
         """Return the change whose micro-batch a killed run did not finish."""
         stored, latest = self._standing.stored, self._standing.latest
-        if stored.rules.fingerprints == latest.rules.fingerprints:
+        is_fill = self._standing.is_pending and bool(latest.filled)
+        if stored.rules.fingerprints == latest.rules.fingerprints and not is_fill:
             return None
         before = compiled(stored.rules, self._pipeline)
         warm = warm_of(self._checkpoint.path, latest.batch, latest.warm, latest.from_us)
@@ -314,7 +317,19 @@ class Reloading:
                 self._say(f"warning: the changed rules are not used, those before continue\n{error}")
         elif self._waits is not None and self._approval(self.turn.rules, self._waits.rules):
             self._waits, self._next = None, self._waits
+        self._look_for_fill()
         return self.leaves
+
+    def _look_for_fill(self) -> None:
+        """Let the rules begin again with a past that is prepared to fill gaps."""
+        if self.leaves:
+            return
+        waiting = waiting_fill(self._checkpoint.path, self._standing.latest.batch)
+        if waiting is not None and waiting.id != self._passed_fill:
+            self._passed_fill = waiting.id
+            same = self.turn.pipeline.rules.programs
+            changes = changes_of(same, same)
+            self._next = Candidate(self.turn.pipeline, self.turn.rules, changes, fills=True)
 
     def _compare(self, now: Pipeline) -> None:
         found = candidate(self.turn.rules, self.turn.pipeline.rules, now)
@@ -337,7 +352,7 @@ class Reloading:
             return None
         done = self._done
         change = None
-        if not found.is_only_words:
+        if found.fills or not found.is_only_words:
             begins_us = _begins_us(done.reached.read_until_us)
             change = ChangedRules(self.turn.pipeline.rules, begins_us, done.batch + 1)
         self._found = found
@@ -350,6 +365,13 @@ class Reloading:
         does; then nothing is recorded.
         """
         done, found = self._done, self._found
+        if found.fills and turn.change is not None:
+            warm, filled = take_up_fill(self._checkpoint, done, found.pipeline, self._say)
+            turn = replace(turn, change=replace(turn.change, warm=warm))
+            self._standing = Standing(self._standing.latest, self._standing.latest)
+            self._record(found, done.reached.read_until_us, turn.change, filled)
+            self.turn = turn
+            return turn
         if turn.change is not None:
             warm = take_up(self._checkpoint, done, found.pipeline, found.changes, self._say)
             turn = replace(turn, change=replace(turn.change, warm=warm))
@@ -370,18 +392,26 @@ class Reloading:
 
     def refuse(self, error: CepError) -> RuleTurn:
         """Return the rules that ran before, which continue because those that were to follow cannot."""
-        self._say(f"warning: the changed rules are not used, those before continue\n{error}")
+        what = "the gaps are not filled" if self._found.fills else "the changed rules are not used"
+        self._say(f"warning: {what}, those before continue\n{error}")
         self.turn = replace(self.turn, change=None)
         return self.turn
 
-    def _record(self, found: Candidate, begins_us: int | None, change: ChangedRules | None = None) -> None:
+    def _record(
+        self,
+        found: Candidate,
+        begins_us: int | None,
+        change: ChangedRules | None = None,
+        filled: tuple[Filled, ...] = (),
+    ) -> None:
         before = self._standing.latest
-        approval = self._approval(before.rules, found.rules)
+        approval = None if filled else self._approval(before.rules, found.rules)
         cause = cause_of(found.rules.texts, approval)
         batch = self._done.batch + 1
         latest = before.following(found.rules, batch, begins_us, found.changes, cause)
         if change is not None and change.warm is not None:
-            latest = replace(latest, warm=tuple(sorted(change.warm_rules)), from_us=change.from_us)
+            warm = tuple(sorted(change.warm_rules))
+            latest = replace(latest, warm=warm, from_us=change.from_us, filled=filled)
         write_generation(self._files, latest)
         self._standing = Standing(before, latest)
 
@@ -404,36 +434,3 @@ def _begins_us(read_until_us: int | None) -> int:
 def _without_rules(pipeline: Pipeline) -> Pipeline:
     rules = RuleSet(())
     return replace(pipeline, rules=rules, texts=(), warnings=(), tables=(), rule_paths=())
-
-
-# ---------------------------------------------------------------- who
-
-
-def cause_of(texts: Sequence[Source], approval: Approval | None = None) -> Cause:
-    """Return when and by whom rules were changed: now, and what git knows of their files."""
-    time = datetime.now(UTC).isoformat(timespec="seconds")
-    author, commit = _known_to_git([Path(text.name) for text in texts])
-    return Cause(time, author, commit, "" if approval is None else approval.by)
-
-
-def _known_to_git(files: Sequence[Path]) -> tuple[str, str]:
-    """Return the author and the commit of files that are as committed; otherwise empty texts."""
-    git = shutil.which("git")
-    if git is None or not files or not all(file.is_file() for file in files):
-        return "", ""
-    names = [str(file.resolve()) for file in files]
-
-    def said(*words: str) -> str | None:
-        command = [git, "-C", str(files[0].resolve().parent), *words, "--", *names]
-        try:
-            done = subprocess.run(  # noqa: S603 - the user's own git
-                command, capture_output=True, text=True, timeout=5, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    if said("status", "--porcelain") != "":
-        return "", ""
-    author, _, commit = (said("log", "-1", "--format=%an%n%H") or "").partition("\n")
-    return author, commit

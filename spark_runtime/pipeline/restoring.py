@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.program.changes import Changes, changes_of
 from cep.rule_set import RuleSet
+from spark_runtime.pipeline.cause import cause_of
 from spark_runtime.pipeline.checkpoint import DONE, PIPELINE, Origin, SourceIdentity, new_name, pipeline_json
+from spark_runtime.pipeline.checkpoint import GAPS as GAPS_OF_CHECKPOINT
 from spark_runtime.pipeline.checkpoint import RULES as RULES_OF_CHECKPOINT
-from spark_runtime.pipeline.generations import require_continues, require_same_inputs
+from spark_runtime.pipeline.gaps import before_all
+from spark_runtime.pipeline.generations import require_continues, require_same_inputs, write_generation
 from spark_runtime.pipeline.made import Pipeline
-from spark_runtime.pipeline.savepoint import RULES, SOURCES, Manifest, Savepoint, new_folder, opened
+from spark_runtime.pipeline.savepoint import GAPS, RULES, SOURCES, Manifest, Savepoint, new_folder, opened
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import FOLDER, add_part
 from spark_runtime.state.snapshots import changed_state, divided_state
+from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.key_groups import labels
 from spark_runtime.wire.packer import groups_of
 
@@ -68,6 +73,7 @@ def restore(
                 file = place / "files" / name.removeprefix(f"{SOURCES}/")
                 file.parent.mkdir(exist_ok=True)
                 file.write_bytes(savepoint.data(name))
+        _restore_history(savepoint, place, changes, texts)
         (place / DONE).write_text(json.dumps({"-1": _progress(manifest)}))
         sources = {
             name: SourceIdentity(source.format, source.place) for name, source in manifest.sources.items()
@@ -75,6 +81,25 @@ def restore(
         origin = Origin(manifest.run, manifest.micro_batch, groups)
         (place / PIPELINE).write_text(pipeline_json(sources, new_name(), n_groups, origin))
     return RestoredCheckpoint(manifest, n_groups, changes)
+
+
+def _restore_history(savepoint: Savepoint, place: Path, changes: Changes, texts: bytes) -> None:
+    """Write which rules ran and what they did not see, all of it before the first micro-batch.
+
+    `texts` are the rules that continue, in the form of `StoredRules.to_json`.
+    """
+    history = [replace(generation, batch=-1) for generation in savepoint.history()]
+    if not history:
+        return
+    now = StoredRules.of_json(json.loads(texts))
+    if now.version != history[-1].rules.version:
+        begins_us = savepoint.reached.read_until_us
+        history.append(history[-1].following(now, -1, begins_us, changes, cause_of(now.texts)))
+    files = LocalFiles(str(place))
+    for generation in history:
+        write_generation(files, generation)
+    if GAPS in savepoint.manifest.files:
+        files.write(GAPS_OF_CHECKPOINT, before_all(savepoint.data(GAPS).decode()))
 
 
 def _progress(manifest: Manifest) -> list[Any]:

@@ -4,6 +4,10 @@
     <savepoint>/rules.json            the rules (`stored_rules`)
     <savepoint>/groups/<label>        the state of a key group (`state.snapshots`)
     <savepoint>/sources/<stream>.log  what a source keeps in a checkpoint beside its position
+    <savepoint>/history/<number>.json the rules from one change to the next (`generations`)
+    <savepoint>/gaps.json             what rules did not see (`gaps`)
+
+Earlier versions wrote neither the history nor the gaps.
 
 The manifest has the length and the checksum of each other file. No file names a folder of the machine: the
 stream in angle brackets replaces the folder of its source.
@@ -25,6 +29,7 @@ from cep.errors import StateError
 from cep.rule_set import RuleSet
 from cep.write_errors import writing
 from spark_runtime.event_time.reached import Reached
+from spark_runtime.pipeline.generations import Generation
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.contents import StoredGroup, StoredState, programs_in
@@ -32,8 +37,11 @@ from spark_runtime.state.contents import StoredGroup, StoredState, programs_in
 FORMAT = 1
 
 MANIFEST, RULES, GROUPS, SOURCES = "savepoint.json", "rules.json", "groups", "sources"
+HISTORY, GAPS = "history", "gaps.json"
 
-_FILES = re.compile(rf"{re.escape(RULES)}|{GROUPS}/[0-9]+|{SOURCES}/[^/]+\.log")
+_FILES = re.compile(
+    rf"{re.escape(RULES)}|{GROUPS}/[0-9]+|{SOURCES}/[^/]+\.log|{HISTORY}/[0-9]+\.json|{re.escape(GAPS)}"
+)
 
 _AGAIN = "copy the savepoint again as a whole, or make another one"
 
@@ -145,6 +153,21 @@ class Savepoint:
             folder, _, label = name.partition("/")
             if folder == GROUPS:
                 yield int(label), self.data(name)
+
+    def history(self) -> list[Generation]:
+        """Return the generations of rules, the oldest first; none of an earlier version.
+
+        Raises StateError: one is missing or damaged (E0714).
+        """
+        names = [name for name in self.manifest.files if name.startswith(f"{HISTORY}/")]
+        numbers = sorted(int(name.removeprefix(f"{HISTORY}/").removesuffix(".json")) for name in names)
+        try:
+            return [
+                Generation.of_json(number, json.loads(self.data(f"{HISTORY}/{number}.json")))
+                for number in numbers
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _unreadable(f"`{self.folder}/{HISTORY}` is damaged", _AGAIN) from error
 
     def stored_state(self) -> StoredState:
         """Return the rules and the state, for people. Raises StateError as `rules` and `groups` do."""

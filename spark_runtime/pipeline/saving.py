@@ -24,9 +24,13 @@ from spark_runtime.pipeline.checkpoint import (
     rules_after,
     source_identities,
 )
+from spark_runtime.pipeline.gaps import ledger_json, stored_entries
+from spark_runtime.pipeline.generations import all_generations
 from spark_runtime.pipeline.portable import portable, without_paths
 from spark_runtime.pipeline.savepoint import (
+    GAPS,
     GROUPS,
+    HISTORY,
     MANIFEST,
     RULES,
     SOURCES,
@@ -149,6 +153,13 @@ def _written(
     rule_set = rules.rule_set()
     for value in stored_values(checkpoint, rule_set, batch):
         write(f"{GROUPS}/{value.group}", value.data)
+    history = all_generations(checkpoint.files)
+    for generation in history[: rules_after(checkpoint, batch).stored.number + 1]:
+        known = replace(generation, rules=_without_places(generation.rules))
+        write(f"{HISTORY}/{generation.number}.json", known.to_json().encode())
+    entries = stored_entries(checkpoint.files, batch)
+    if entries and history:
+        write(GAPS, ledger_json(entries).encode())
     for stream in sources:
         name = f"{quote(stream, safe='')}.log"
         log = checkpoint.files.read_bytes(f"files/{name}")

@@ -71,7 +71,7 @@ class LogSink:
         self.folder.commit(batch)
         now_us = time.time_ns() // 1000
         with writing(self.log.path):
-            self.log.append_rules(self.version, self.texts, now_us)
+            self.log.append_rules(batch, self.version, self.texts, now_us)
             self.log.append_rows(batch, self.version, now_us)
             if self.keep_us is not None or self.max_bytes is not None:
                 since_us = None if self.keep_us is None else now_us - self.keep_us

@@ -44,7 +44,8 @@ class Entry:
     bytes_before
         Bytes of the rows of all entries before it, also of removed ones.
     run, micro_batch, plan
-        The `MicroBatch` of the rows; an entry without a run says that the rules are others from here on.
+        The `MicroBatch` of the rows; an entry without a run says that the rules are others from here on. The
+        micro-batch of such an entry is -1 in the logs of earlier versions.
     files
         By name, the number of rows and of bytes of each file, and the CRC-32 of its bytes.
     """
@@ -163,11 +164,11 @@ class MatchLog:
         offsets, self._first = self._offsets(), None
         self.last = self.entry(offsets[-1]) if offsets else None
 
-    def append_rules(self, version: str, text: str, time_us: int) -> None:
-        """Note that the rules are others from here on, unless the newest entry says so."""
+    def append_rules(self, batch: MicroBatch, version: str, text: str, time_us: int) -> None:
+        """Note that the rules are others from a micro-batch on, unless the newest entry says so."""
         if self.last is None or self.last.rules != version:
             self._files.write(f"{RULES}/{version}.json", text)
-            self._append(version, time_us)
+            self._append(version, time_us, micro_batch=batch.number)
 
     def append_rows(self, batch: MicroBatch, version: str, time_us: int) -> None:
         """Add the rows of a micro-batch, whose files are complete, if there are any.

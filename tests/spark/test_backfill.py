@@ -80,8 +80,8 @@ class Folder:
             self.add(part)
         quiet_run(file)
 
-    def backfill(self, *words: str) -> str:
-        return cep("backfill", str(self.place / "pipeline.yaml"), *words)
+    def backfill(self, *words: str, code: int = 0) -> str:
+        return cep("backfill", str(self.place / "pipeline.yaml"), *words, code=code)
 
     @property
     def matches(self) -> list[dict[str, Any]]:
@@ -197,6 +197,21 @@ BACKFILL_POINTS = (
 )
 
 
+def plant(patched: pytest.MonkeyPatch, place: str, moment: str) -> None:
+    """Let a backfill end before or after a call of a function."""
+    owner, _, name = place.rpartition(".")
+    module, _, member = owner.rpartition(".")
+    target = importlib.import_module(owner) if member != "Past" else importlib.import_module(module).Past
+    call = getattr(target, name)
+
+    def planted(*given: Any) -> None:
+        if moment == "after":
+            call(*given)
+        raise RuntimeError("the backfill ends here")
+
+    patched.setattr(target, name, planted)
+
+
 def files_in(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
@@ -210,18 +225,8 @@ def test_a_backfill_that_ends_at_any_point_leaves_the_checkpoint_as_it_was(
     folder.write(AFTER)
     before = files_in(folder.checkpoint)
     for place, moment in BACKFILL_POINTS:
-        owner, _, name = place.rpartition(".")
-        module, _, member = owner.rpartition(".")
-        target = importlib.import_module(owner) if member != "Past" else importlib.import_module(module).Past
-        call = getattr(target, name)
-
-        def planted(*given: Any, call: Any = call, moment: str = moment) -> None:
-            if moment == "after":
-                call(*given)
-            raise RuntimeError("the backfill ends here")
-
         with monkeypatch.context() as patched:
-            patched.setattr(target, name, planted)
+            plant(patched, place, moment)
             with pytest.raises(RuntimeError, match="ends here"):
                 backfill_pipeline(load_pipeline(folder.place / "pipeline.yaml"), WANTED)
         left = files_in(folder.checkpoint)

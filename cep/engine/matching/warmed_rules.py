@@ -38,6 +38,8 @@ def warmed(program: Program, stored: bytes, past: bytes, rules: Collection[str])
     before, warm = OpenState.of(program, decode(stored)), OpenState.of(program, decode(past))
     _require_same_time(before, warm)
     numbers = [number for number, rule in enumerate(program.rules) if rule.name in rules]
+    for number in numbers:  # its events are those of the past, which keep their numbers
+        before.rules[number].nodes = before.rules[number].nodes[:0]
     pool, n_kept = numbered_together([before, warm])
     slots = _Slots(before.shared.keys, warm.shared.keys, program.key_columns)
     found = OpenState(

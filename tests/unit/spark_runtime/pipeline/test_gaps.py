@@ -26,6 +26,7 @@ from spark_runtime.pipeline.gaps import (
     ALIVE_SECONDS,
     MOST,
     Entry,
+    Fill,
     Gap,
     Ledger,
     all_gaps,
@@ -33,7 +34,7 @@ from spark_runtime.pipeline.gaps import (
     losses_of,
     streams_of_rules,
 )
-from spark_runtime.pipeline.generations import Generation, write_generation
+from spark_runtime.pipeline.generations import Cause, Filled, Generation, write_generation
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.plan import Plan
@@ -247,6 +248,43 @@ def test_a_rule_saw_nothing_before_it_began_and_its_late_events_are_those_of_its
         Gap(Loss.LATE, ("one", "two"), ("payments",), 2, 20, 20),
         Gap(Loss.LATE_START, ("two",), ("payments",), None, None, 1000),
     ]
+
+
+# ---------------------------------------------------------------- filled
+
+
+def fill(folder: Path, number: int, entry: Entry, *rules: str, matches: int = 0) -> None:
+    filled = (Filled(tuple(entry.to_list()), rules, matches=matches),)
+    cause = Cause(f"2026-11-0{number}")
+    generation = Generation(number, stored(rule("one"), rule("two")), 10 * number, cause=cause, filled=filled)
+    write_generation(LocalFiles(str(folder)), generation)
+
+
+def test_a_gap_is_filled_for_the_rules_that_have_seen_it(tmp_path: Path) -> None:
+    write_generation(LocalFiles(str(tmp_path)), Generation(0, stored(rule("one"), rule("two"))))
+    kept = Ledger(LocalFiles(str(tmp_path)))
+    kept.record(4, [late(3, 10, 20, 4)])
+    fill(tmp_path, 1, late(3, 10, 20, 4), "two", matches=7)
+    gap = Gap(Loss.LATE, ("one",), ("payments",), 3, 10, 20)
+    assert found(tmp_path) == [gap, replace(gap, rules=("two",), filled=Fill("2026-11-01", 7))]
+    fill(tmp_path, 2, late(3, 10, 20, 4), "one")
+    assert {gap.rules: gap.filled for gap in found(tmp_path)} == {
+        ("one",): Fill("2026-11-02", 0),
+        ("two",): Fill("2026-11-01", 7),
+    }
+
+
+def test_what_is_lost_after_a_filling_is_not_filled_and_no_count_changes(tmp_path: Path) -> None:
+    write_generation(LocalFiles(str(tmp_path)), Generation(0, stored(rule("one"), rule("two"))))
+    kept = Ledger(LocalFiles(str(tmp_path)))
+    kept.record(4, [late(3, 10, 20, 4)])
+    # While `cep backfill` reads, a late event comes that the ledger merges with those before.
+    kept.record(9, [late(2, 15, 30, 9)])
+    fill(tmp_path, 1, late(3, 10, 20, 4), "one", "two", matches=1)
+    kept.record(12, [replace(late(4, 12, 13, 12), generation=1)])
+    kept.record(20, [])
+    assert n_of(found(tmp_path)) == 9
+    assert [(gap.n, gap.filled is not None) for gap in found(tmp_path)] == [(3, True), (2, False), (4, False)]
 
 
 # ---------------------------------------------------------------- down

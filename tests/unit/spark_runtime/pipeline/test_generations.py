@@ -13,6 +13,7 @@ import pytest
 from cep.errors import Source, StateError
 from cep.program.changes import RuleChange, Verdict
 from spark_runtime.pipeline.approval import Approval, approval_of, approve
+from spark_runtime.pipeline.cause import cause_of
 from spark_runtime.pipeline.checkpoint import open_checkpoint, read_checkpoint, recorded_rules, rules_after
 from spark_runtime.pipeline.generations import (
     Cause,
@@ -23,7 +24,7 @@ from spark_runtime.pipeline.generations import (
     write_generation,
 )
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.pipeline.reloading import Reloading, cause_of
+from spark_runtime.pipeline.reloading import Reloading
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.pipeline.watched_files import WatchedFiles
 from spark_runtime.storage.checkpoint_files import LocalFiles

@@ -17,9 +17,11 @@ import yaml
 from prometheus_client.exposition import generate_latest
 from rich.console import Console
 
-from cep.counts import MOST_NAMES, Counts
+from cep.counts import MOST_NAMES, Counts, Loss
 from cep.errors import CepError, InputError, RuleError
 from spark_runtime.pipeline.address import Address, address_of
+from spark_runtime.pipeline.gaps import Entry, Ledger
+from spark_runtime.pipeline.generations import Filled, Generation, write_generation
 from spark_runtime.pipeline.health import State, Watched, health_of
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.metrics import registry_of
@@ -27,6 +29,8 @@ from spark_runtime.pipeline.metrics_server import monitored
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import MOST_TIMES
 from spark_runtime.pipeline.runs import StreamRun
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.plan import Plan
 from tests.pages import DOCS, blocks
 from tests.pipeline_metrics import HISTOGRAMS, METRICS, PAGE
@@ -62,6 +66,21 @@ def samples(found: Watched) -> dict[str, float]:
     lines = generate_latest(registry_of(found)).decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in pairs}
+
+
+def test_gaps_are_counted_by_rule_and_kind_until_they_are_filled(tmp_path: Path) -> None:
+    found = watched(tmp_path)
+    files = LocalFiles(found.pipeline.checkpoint)
+    rules = StoredRules.of(found.pipeline.texts, found.pipeline.rules)
+    write_generation(files, Generation(0, rules))
+    gaps = [Entry(loss, "readings", 0, 2, 5, 9, 3) for loss in (Loss.LATE, Loss.DEAD)]
+    Ledger(files).record(3, gaps)
+    name = 'cep_gaps{kind="%s",rule="r"}'
+    late, dead = name % "late", name % "dead letters"
+    assert {each: n for each, n in samples(found).items() if "gaps" in each} == {late: 1.0, dead: 1.0}
+    filled = Filled(tuple(gaps[0].to_list()), ("r",))
+    write_generation(files, Generation(1, rules, 4, filled=(filled,)))
+    assert {each: n for each, n in samples(found).items() if "gaps" in each} == {dead: 1.0}
 
 
 # ------------------------------------------------------------ the setting

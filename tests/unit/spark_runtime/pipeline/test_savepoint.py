@@ -14,13 +14,16 @@ import pytest
 from click.testing import CliRunner
 
 from cep.commands.cli import main
+from cep.counts import Loss
 from cep.errors import StateError
 from cep.rulebook import compile_texts
 from spark_runtime.pipeline.checkpoint import Checkpoint, SourceIdentity, last_done, open_checkpoint
+from spark_runtime.pipeline.gaps import Entry, all_gaps, ledger_json
+from spark_runtime.pipeline.generations import Filled, Generation, all_generations
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.portable import portable, with_paths, without_paths
 from spark_runtime.pipeline.restoring import restore
-from spark_runtime.pipeline.savepoint import Manifest, opened, require_finished
+from spark_runtime.pipeline.savepoint import Manifest, opened, require_finished, saved_file
 from spark_runtime.pipeline.saving import require_saved_positions
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import Restored
@@ -303,6 +306,43 @@ def contents(checkpoint: Path) -> dict[str, bytes]:
     run = json.loads(found["pipeline.json"])["run"]
     found["pipeline.json"] = found["pipeline.json"].replace(run.encode(), b"?")
     return found
+
+
+def test_the_history_and_the_gaps_of_a_savepoint_come_before_the_first_micro_batch(tmp_path: Path) -> None:
+    saved = copied(tmp_path)
+    rules = opened(str(saved)).rules()
+    late, dead = (
+        Entry(loss, "payments", number, 3, 10, 20, 7) for number, loss in ((1, Loss.LATE), (0, Loss.DEAD))
+    )
+    marks = Filled(tuple(dead.to_list()), ("often",), matches=4)
+    history = [Generation(0, rules), Generation(1, rules, 6, filled=(marks,))]
+    (saved / "history").mkdir()
+    for generation in history:
+        (saved / f"history/{generation.number}.json").write_text(generation.to_json())
+    (saved / "gaps.json").write_text(ledger_json([late, dead]))
+    manifest = opened(str(saved)).manifest
+    added = ("gaps.json", "history/0.json", "history/1.json")
+    files = {name: saved_file((saved / name).read_bytes()) for name in added}
+    whole = replace(manifest, files={**manifest.files, **files})
+    (saved / "savepoint.json").write_text(whole.to_json())
+
+    restore(str(saved), str(tmp_path / "same"))
+    files_now = LocalFiles(str(tmp_path / "same"))
+    gaps = all_gaps(files_now, str(tmp_path / "same"))
+    assert {(gap.loss, frozenset(gap.rules), gap.n, gap.filled and gap.filled.matches) for gap in gaps} == {
+        (Loss.DEAD, frozenset(("testing", "hourly")), 3, None),
+        (Loss.DEAD, frozenset(("often",)), 3, 4),
+        (Loss.LATE, frozenset(("testing", "hourly", "often")), 3, None),
+    }
+    assert {generation.batch for generation in all_generations(files_now)} == {-1}
+    told = CliRunner().invoke(main, ["history", str(tmp_path / "same")]).output
+    assert told.count("before the restore") == 2
+
+    file = pipeline_with(tmp_path / "changed", "RULE often", "RULE frequent")
+    restore(str(saved), str(tmp_path / "other"), None, load_pipeline(file))
+    gaps = all_gaps(LocalFiles(str(tmp_path / "other")), str(tmp_path / "other"))
+    assert [gap.rules for gap in gaps if gap.loss == Loss.LATE_START] == [("frequent",)]
+    assert {"testing", "often"} <= {rule for gap in gaps if gap.loss == Loss.LATE for rule in gap.rules}
 
 
 def test_texts_name_no_folder_of_a_source_and_later_that_of_another_machine() -> None:

@@ -58,10 +58,10 @@ def test_rows_and_rules_are_entries_and_a_micro_batch_without_rows_is_none(tmp_p
     write(sink(tmp_path, "two"), 5)
     found = entries(tmp_path)
     assert [(entry.offset, entry.micro_batch, entry.n_rows, entry.rules) for entry in found] == [
-        (0, -1, 0, "one"),
+        (0, 0, 0, "one"),
         (1, 1, 2, "one"),
         (2, 3, 3, "one"),
-        (3, -1, 0, "two"),
+        (3, 4, 0, "two"),
         (4, 5, 1, "two"),
     ]
     assert [entry.bytes_before for entry in found[1:]] == [entry.bytes_after for entry in found[:-1]]

@@ -1,0 +1,139 @@
+"""The matches that a gap kept from being reported, and how a run reports them when it fills the gap.
+
+A match of the whole past belongs to a gap if the time that it spans meets that of the gap. It is missing if
+the log of matches does not have it. The run asks the log between two micro-batches, when all key groups have
+reported what is due. So a match that comes while `cep backfill --gaps` reads is reported once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import I64, Mask
+from cep.counts import Loss
+from spark_runtime.event_time.done import Done
+from spark_runtime.pipeline.checkpoint import Checkpoint
+from spark_runtime.pipeline.gaps import Entry
+from spark_runtime.pipeline.generations import Filled
+from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.prepared import (
+    PastMatches,
+    brought_up,
+    new_matches,
+    no_past,
+    read_prepared,
+    write_taken,
+)
+from spark_runtime.sinks.match_log import MatchLog
+from spark_runtime.state.warming import WarmRules
+
+OF_FILES = frozenset((Loss.GONE, Loss.REFUSED))
+"""Losses whose events may be of any time: the ledger has the times of those that were read with them."""
+
+_ID = "match_id"
+
+
+def log_of(pipeline: Pipeline) -> MatchLog | None:
+    """Return the log of matches of a pipeline; None: it has none."""
+    return None if pipeline.log is None else MatchLog(pipeline.log.path)
+
+
+def of_gaps(matches: pa.Table, filled: Sequence[Filled]) -> pa.Table:
+    """Return the matches that belong to some gap."""
+    belongs = np.zeros(matches.num_rows, np.bool_)
+    for each in filled:
+        belongs |= _belongs(matches, each)
+    return matches.filter(pa.array(belongs))
+
+
+def _belongs(matches: pa.Table, filled: Filled) -> Mask:
+    """Return which matches belong to a gap."""
+    entry = Entry.of_list(filled.entry)
+    rules = matches.column("rule").cast(pa.string())
+    is_of = pc.is_in(rules, value_set=pa.array(filled.rules, pa.string()))
+    found: Mask = is_of.to_numpy(zero_copy_only=False)
+    end = _times_us(matches, "match_end")
+    if filled.after_us is not None:
+        found = found & (end > filled.after_us)
+    if entry.loss in OF_FILES:
+        return found
+    if entry.first_us is not None:
+        found = found & (end >= entry.first_us)
+    if entry.last_us is not None:
+        found = found & (_times_us(matches, "match_start") <= entry.last_us)
+    return found
+
+
+def _times_us(matches: pa.Table, name: str) -> I64:
+    times: I64 = matches.column(name).cast(pa.int64()).to_numpy()
+    return times
+
+
+def unreported(tables: Iterable[pa.Table], log: MatchLog | None, after: int = -1) -> pa.Table | None:
+    """Return the rows of the matches that no entry of a log after an offset has; None: there are none.
+
+    Raises StateError: a file of the log is damaged (E0720).
+    """
+    parts = [table for table in tables if table.num_rows]
+    if not parts:
+        return None
+    found = pa.concat_tables(parts)
+    left = set(found.column(_ID).to_pylist())
+    if log is not None:
+        for entry in log.entries():
+            for name in entry.files if entry.offset > after else ():
+                left.difference_update(log.table(entry, name, [_ID]).column(_ID).to_pylist())
+    return _of_ids(found, left) if left else None
+
+
+def others(tables: Iterable[pa.Table], known: Iterable[pa.Table]) -> list[pa.Table]:
+    """Return the rows of the matches that are not in `known`."""
+    ids = {match_id for table in known for match_id in table.column(_ID).to_pylist()}
+    return [_of_ids(table, set(table.column(_ID).to_pylist()) - ids) for table in tables]
+
+
+def _of_ids(matches: pa.Table, ids: set[str]) -> pa.Table:
+    column = matches.column(_ID)
+    return matches.filter(pc.is_in(column, value_set=pa.array(sorted(ids), column.type)))
+
+
+def _n_matches(matches: pa.Table) -> int:
+    """Return the number of matches, some of which have several rows."""
+    return int(pc.count_distinct(matches.column(_ID)).as_py())
+
+
+def counted(matches: pa.Table | None, filled: Iterable[Filled]) -> tuple[Filled, ...]:
+    """Return gaps with how many of the matches belong to each."""
+    return tuple(
+        replace(each, matches=0 if matches is None else int(_belongs(matches, each).sum())) for each in filled
+    )
+
+
+def take_up_fill(
+    checkpoint: Checkpoint, done: Done, pipeline: Pipeline, say: Callable[[str], None]
+) -> tuple[WarmRules | None, tuple[Filled, ...]]:
+    """Return the past with which rules begin again after micro-batch `done`, and the gaps that it fills.
+
+    Raises as `prepared.take_up`, and StateError: nothing is prepared any more (E0718), or a file of the log
+    of matches is damaged (E0720).
+    """
+    prepared = read_prepared(checkpoint.path)
+    if prepared is None or not prepared.filled:
+        raise no_past("what was prepared to fill gaps is gone", "run `cep backfill --gaps` again")
+    found = new_matches(pipeline.rules, prepared.rules, PastMatches.ALERT)
+    keep = partial(of_gaps, filled=prepared.filled)
+    taken = brought_up(checkpoint, done, pipeline, prepared, prepared.rules, found, keep)
+    matches = unreported(found.rows, log_of(pipeline), prepared.log_offset)
+    warm = write_taken(checkpoint, done, prepared, taken, matches)
+    n_missing = 0 if matches is None else _n_matches(matches)
+    say(
+        f"gaps are filled from micro-batch {done.batch + 1:,} on: {n_missing:,} missing matches are "
+        f"reported, {taken.n_events:,} events since `cep backfill`"
+    )
+    return warm, counted(matches, prepared.filled)
