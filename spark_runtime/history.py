@@ -15,7 +15,7 @@ from cep.counts import Counts
 from cep.errors import InputError
 from cep.formats.registry import format_of_name
 from cep.rule_set import RuleSet
-from cep.schema.stream import Stream
+from cep.schema.stream import Field, Stream
 from spark_runtime import detect
 from spark_runtime.compat.driver import to_arrow
 from spark_runtime.dataflow.schema import typed_value
@@ -26,6 +26,9 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {"csv": {"header": "true"}}
 
 _OF_TEXT = ("csv", "json")
 """Formats whose files do not say the types of columns."""
+
+_QUANTILES = 1000
+"""Quantiles in place of the values of a column."""
 
 
 class SparkHistory:
@@ -67,6 +70,13 @@ class SparkHistory:
             to_us=to_us,
             share=scope.share,
         )
+
+    def quantiles(self, stream: Stream, field: Field) -> list[float]:
+        """Return quantiles of a column of numbers; their ranks are right to a thousandth."""
+        value = _typed_column(self.frames[stream.name], stream, field.name).cast("double")
+        values = self.frames[stream.name].select(value.alias("value")).dropna()
+        ranks = [number / _QUANTILES for number in range(_QUANTILES + 1)]
+        return values.approxQuantile("value", ranks, 1 / _QUANTILES)
 
     def _scoped(self, stream: Stream, scope: Scope) -> DataFrame:
         """Return the events of a stream that are read."""

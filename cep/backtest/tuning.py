@@ -8,7 +8,7 @@ give: each row of the table is a run over all events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,6 +40,12 @@ class Goal:
         if self.alerts_a_day is None:
             return (-figures.a_day, figures.precision or 0.0)
         return (figures.recall or 0.0, figures.precision or 0.0, figures.a_day)
+
+    def rank(self, figures: Figures) -> tuple[bool, tuple[float, ...]]:
+        """Return what is compared among all runs: those that meet the goal first, then the nearest to it."""
+        if self.is_met(figures):
+            return True, self.worth(figures)
+        return False, (-figures.a_day,) if self.alerts_a_day is not None else (figures.recall or 0.0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,149 @@ def propose(
         default=None,
     )
     return Proposal(parameter.name.text, declared, tuple(tried), best)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A parameter that is tuned with others.
+
+    Parameters
+    ----------
+    declared
+        The value that it has now.
+    seen
+        The values of the column that is compared with it; None: none is known.
+    """
+
+    parameter: ast.Parameter
+    declared: str
+    seen: pa.ChunkedArray | None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.parameter.name.text
+
+
+Values = tuple[tuple[str, str], ...]
+"""A value of each parameter, by its name, in the order of the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointProposal:
+    """What was tried for several parameters together.
+
+    Parameters
+    ----------
+    tried
+        The figures of each run, in the order in which they were tried; the first is that of the values now.
+    steps
+        The values now, and each change that was better.
+    best
+        The last of them; None: none meets the goal.
+    is_complete
+        Whether no change of one parameter is better; False: the budget was spent before.
+    """
+
+    tried: Mapping[Values, Figures]
+    steps: tuple[Values, ...]
+    best: Values | None
+    is_complete: bool
+
+
+class _SpentError(Exception):
+    """The budget of runs is spent."""
+
+
+def propose_together(
+    tuned: Sequence[Tuned], run: Callable[[Values], Figures], goal: Goal, budget: int
+) -> JointProposal:
+    """Return the best values of several parameters, by coordinate descent.
+
+    One parameter after the other is tuned as `propose` does, while the others keep the best values so far,
+    until a round over all of them changes nothing. It finds values that no change of one parameter makes
+    better; others, of which two must change at once, may be better still.
+
+    Parameters
+    ----------
+    run
+        Returns the figures of the rule with these values.
+    budget
+        Runs at most, at least 1.
+
+    Raises
+    ------
+    InputError
+        A parameter has no values in between (E0693).
+    """
+    tried: dict[Values, Figures] = {}
+
+    def figures_of(values: Values) -> Figures:
+        if values not in tried:
+            if len(tried) == budget:
+                raise _SpentError
+            tried[values] = run(values)
+        return tried[values]
+
+    best: Values = tuple((one.name, one.declared) for one in tuned)
+    figures_of(best)
+    steps, unchanged, is_complete = [best], 0, True
+    try:
+        while unchanged < len(tuned):
+            for place, one in enumerate(tuned):
+                found = propose(
+                    one.parameter, best[place][1], one.seen, _of_one(figures_of, best, place), goal
+                )
+                values = [_with(best, place, one_tried.value) for one_tried in found.tried]
+                better = max(values, key=lambda of: goal.rank(tried[of]))
+                is_better = goal.rank(tried[better]) > goal.rank(tried[best])
+                unchanged = 0 if is_better else unchanged + 1
+                if is_better:
+                    best = better
+                    steps.append(best)
+    except _SpentError:
+        is_complete = False
+        last = max(tried, key=lambda of: goal.rank(tried[of]))
+        if goal.rank(tried[last]) > goal.rank(tried[best]):
+            best = last
+            steps.append(best)
+    return JointProposal(tried, tuple(steps), best if goal.is_met(tried[best]) else None, is_complete)
+
+
+def _of_one(
+    figures_of: Callable[[Values], Figures], best: Values, place: int
+) -> Callable[[Sequence[str]], list[Figures]]:
+    """Return what runs the rule with values of one parameter, the others as in `best`."""
+    return lambda values: [figures_of(_with(best, place, value)) for value in values]
+
+
+def _with(values: Values, place: int, value: str) -> Values:
+    return (*values[:place], (values[place][0], value), *values[place + 1 :])
+
+
+def joint_text(proposal: JointProposal, goal: Goal) -> str:
+    """Return the steps as a table, and the proposal."""
+    names = ", ".join(name for name, _ in proposal.steps[0])
+    rows = []
+    for number, step in enumerate(proposal.steps):
+        marks = [word for word, holds in (("now", number == 0), ("best", step == proposal.best)) if holds]
+        shown = ", ".join(value for _, value in step) + (f" ({', '.join(marks)})" if marks else "")
+        rows.append((names, shown, proposal.tried[step]))
+    lines = [table_text(*figure_cells(rows)), ""]
+    if proposal.best is None:
+        lines.append(f"no values that were tried give {_words(goal)}")
+    elif proposal.best == proposal.steps[0]:
+        lines.append(f"keep {', '.join('='.join(pair) for pair in proposal.best)}")
+    else:
+        changed = [pair for pair in proposal.best if pair not in proposal.steps[0]]
+        lines.append("proposed: " + " ".join(f"--set {_quoted('='.join(pair))}" for pair in changed))
+    runs = f"{len(proposal.tried):,} runs"
+    lines.append(f"{runs}; more were not allowed" if not proposal.is_complete else runs)
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'" if " " in text else text
 
 
 def proposal_text(proposal: Proposal, goal: Goal) -> str:

@@ -23,6 +23,8 @@ from cep.commands.options import (
 from cep.commands.progress_line import progress_line
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from cep.backtest.figures import Truth
     from cep.backtest.history import Backtest, Chunks, Scope
     from cep.rule_set import RuleSet
@@ -212,12 +214,32 @@ class Runner:
         finally:
             self.watched.line.clear()
 
-    def _on_spark(self, rules: RuleSet) -> Backtest:
+    def seen(self, column: str | None) -> pa.ChunkedArray | None:
+        """Return the values of a column of numbers, on Spark some quantiles of them; None: there is none."""
+        import pyarrow as pa
+
+        parts: list[pa.Array] = []
+        for name, stream in self.together.inputs.items() if column is not None else ():
+            field = stream.field(column or "")
+            if field is None or field.type.value not in ("bigint", "double"):
+                continue
+            if self.given.spark:
+                parts.append(pa.array(self._history.quantiles(stream, field), pa.float64()))
+                continue
+            for chunk in self.chunks[name]:
+                parts += chunk.events.column(column).cast(pa.float64()).chunks
+        return pa.chunked_array(parts, pa.float64()) if parts else None
+
+    @property
+    def _history(self) -> Any:
         from spark_runtime.history import SparkHistory
 
         if self._spark is None:
             self._spark = SparkHistory(self.together, self.paths, self.given.input_format)
-        found: Backtest = self._spark.backtest(rules, self.scope)
+        return self._spark
+
+    def _on_spark(self, rules: RuleSet) -> Backtest:
+        found: Backtest = self._history.backtest(rules, self.scope)
         return found
 
     def tell_losses(self) -> None:

@@ -11,13 +11,14 @@ from cep.commands.history import Given, Runner, history_options, share_of
 from cep.commands.options import AS_JSON
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from cep.backtest.figures import Figures, Truth
-    from cep.backtest.tuning import Proposal
+    from cep.backtest.tuning import JointProposal, Proposal, Values
     from cep.compiler.compile import Compiled
     from cep.language import ast
     from cep.rulebook import Rulebook
+
+_RUNS = 100
+"""Runs of --together."""
 
 
 @click.command()
@@ -25,10 +26,23 @@ if TYPE_CHECKING:
 @click.option("--alerts-per-day", type=float, metavar="N", help="At most so many alerts a day.")
 @click.option("--recall", metavar="SHARE", help="At least this recall, such as 90%; needs --truth.")
 @click.option("--parameter", "chosen", multiple=True, help="Only this parameter; several times: these.")
-def tune(alerts_per_day: float | None, recall: str | None, chosen: Sequence[str], **options: Any) -> None:
+@click.option("--together", is_flag=True, help="Tune the parameters together, not each alone.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 10_000),
+    help="With --together: runs over the events at most; 100 without.",
+)
+def tune(
+    alerts_per_day: float | None,
+    recall: str | None,
+    chosen: Sequence[str],
+    together: bool,
+    runs: int | None,
+    **options: Any,
+) -> None:
     """Propose values of the parameters (PARAM) of one rule of RULES, and show what each would cost."""
-    from cep.backtest.sweep import declared_text
-    from cep.backtest.tuning import Goal, proposal_text, propose
+    from cep.backtest.sweep import compared_column, declared_text
+    from cep.backtest.tuning import Goal, Tuned, joint_text, proposal_text, propose, propose_together
     from cep.errors import InputError
     from cep.output.rows import json_line
     from cep.rulebook import compile_rulebook
@@ -39,6 +53,8 @@ def tune(alerts_per_day: float | None, recall: str | None, chosen: Sequence[str]
         raise click.UsageError("what is wanted? Write --alerts-per-day N or --recall SHARE")
     if recall is not None and given.truth is None:
         raise click.UsageError("--recall needs to know what there is to find: write --truth FILE")
+    if runs is not None and not together:
+        raise click.UsageError("--runs is for --together")
     book = given.book()
     compiled = compile_rulebook(book, given.only, given.parameters)
     rule = _the_rule(compiled, given.only)
@@ -55,16 +71,22 @@ def tune(alerts_per_day: float | None, recall: str | None, chosen: Sequence[str]
     scope = given.scope(compiled.rule_set)
     truth = given.truth_of(compiled.rule_set, scope)
     runner = Runner(given, [compiled.rule_set], scope, keeps=True)
-    proposals = []
-    for parameter in parameters:
-        declared = declared_text(parameter.value)
-        run = _runs(runner, book, given, rule.name.text, parameter.name.text, truth)
-        seen = _seen(runner, compiled, rule, parameter)
-        proposals.append(propose(parameter, declared, seen, run, goal))
-    if AS_JSON[given.output_format]:
-        click.echo(json_line([_as_data(one) for one in proposals]))
+    run = _runs(runner, book, given, rule.name.text, truth)
+    tuned = [
+        Tuned(one, declared_text(one.value), runner.seen(compared_column(rule, one.name.text)))
+        for one in parameters
+    ]
+    if together:
+        joint = propose_together(tuned, run, goal, runs or _RUNS)
+        text = joint_text(joint, goal)
+        data: Any = _joint_data(joint)
     else:
-        click.echo("\n\n".join(proposal_text(one, goal) for one in proposals))
+        proposals = [
+            propose(one.parameter, one.declared, one.seen, _of_values(run, one.name), goal) for one in tuned
+        ]
+        text = "\n\n".join(proposal_text(one, goal) for one in proposals)
+        data = [_as_data(one) for one in proposals]
+    click.echo(json_line(data) if AS_JSON[given.output_format] else text)
     runner.tell_losses()
 
 
@@ -79,42 +101,34 @@ def _the_rule(compiled: Compiled, only: Sequence[str]) -> ast.Rule:
     return found[0]
 
 
-def _seen(
-    runner: Runner, compiled: Compiled, rule: ast.Rule, parameter: ast.Parameter
-) -> pa.ChunkedArray | None:
-    """Return the values of the column that the rule compares with a parameter; None: it compares none."""
-    import pyarrow as pa
-
-    from cep.backtest.sweep import compared_column
-
-    column = compared_column(rule, parameter.name.text)
-    parts: list[pa.Array] = []
-    if column is not None and not runner.given.spark:
-        for name, chunks in runner.chunks.items():
-            field = compiled.rule_set.inputs[name].field(column)
-            if field is not None and field.type.value in ("bigint", "double"):
-                for chunk in chunks:
-                    parts += chunk.events.column(column).cast(pa.float64()).chunks
-    return pa.chunked_array(parts, pa.float64()) if parts else None
-
-
 def _runs(
-    runner: Runner, book: Rulebook, given: Given, rule: str, parameter: str, truth: Truth | None
-) -> Callable[[Sequence[str]], list[Figures]]:
-    """Return what runs the rule with each of some values."""
+    runner: Runner, book: Rulebook, given: Given, rule: str, truth: Truth | None
+) -> Callable[[Values], Figures]:
+    """Return what runs the rule with values of parameters."""
     from cep.backtest.figures import figures_of
+    from cep.backtest.sweep import shown_values
     from cep.rulebook import compile_rulebook
 
-    def run(values: Sequence[str]) -> list[Figures]:
-        found = []
-        for value in values:
-            set_to = {**given.parameters, f"{rule}.{parameter}": value}
-            rules = compile_rulebook(book, [rule], set_to).rule_set
-            result = runner.run(rules, f"{parameter}={value}")
-            found.append(next(one for one in figures_of(result, truth) if one.rule == rule))
-        return found
+    def run(values: Values) -> Figures:
+        set_to = {**given.parameters, **{f"{rule}.{name}": value for name, value in values}}
+        rules = compile_rulebook(book, [rule], set_to).rule_set
+        result = runner.run(rules, shown_values(dict(values)))
+        return next(one for one in figures_of(result, truth) if one.rule == rule)
 
     return run
+
+
+def _of_values(run: Callable[[Values], Figures], name: str) -> Callable[[Sequence[str]], list[Figures]]:
+    return lambda values: [run(((name, value),)) for value in values]
+
+
+def _joint_data(proposal: JointProposal) -> dict[str, Any]:
+    return {
+        "declared": dict(proposal.steps[0]),
+        "proposed": None if proposal.best is None else dict(proposal.best),
+        "is_complete": proposal.is_complete,
+        "tried": [{"values": dict(values), **of.as_data()} for values, of in proposal.tried.items()],
+    }
 
 
 def _as_data(proposal: Proposal) -> dict[str, Any]:

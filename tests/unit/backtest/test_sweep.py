@@ -8,7 +8,15 @@ import pytest
 from cep.backtest.figures import Figures
 from cep.backtest.sweep import between, candidates, combinations, compared_column, values_of
 from cep.backtest.truth import Score
-from cep.backtest.tuning import Goal, proposal_text, propose
+from cep.backtest.tuning import (
+    Goal,
+    Tuned,
+    Values,
+    joint_text,
+    proposal_text,
+    propose,
+    propose_together,
+)
 from cep.errors import InputError, Source
 from cep.language import ast
 from cep.language.front_ends import read_rules
@@ -146,3 +154,56 @@ def test_a_goal_that_no_value_meets_is_said() -> None:
         "",
         "no value of `small` gives at most 5 alerts a day",
     ]
+
+
+def two() -> list[Tuned]:
+    first, second = parsed("small = 2, wide = 4", "amount < small AND size < wide").parameters
+    return [Tuned(first, "2", None), Tuned(second, "4", None)]
+
+
+def both(values: Values) -> Figures:
+    """Return what a rule reports: alerts grow with both values; all stories are found from 4 and 8 on."""
+    small, wide = (int(value) for _, value in values)
+    found = min(5, small + 1) + min(5, wide // 2 + 1)
+    return figures(small * wide, found, found)
+
+
+def test_several_parameters_are_tuned_together_until_no_change_of_one_is_better() -> None:
+    goal = Goal(recall=1.0)
+    alone = propose(
+        two()[0].parameter,
+        "2",
+        None,
+        lambda values: [both((("small", v), ("wide", "4"))) for v in values],
+        goal,
+    )
+    assert alone.best is None  # no value of `small` alone gives it
+    found = propose_together(two(), both, goal, 200)
+    assert found.best == (("small", "4"), ("wide", "8"))
+    assert found.is_complete
+    assert found.steps[0] == (("small", "2"), ("wide", "4"))
+    assert joint_text(found, goal).splitlines()[-2:] == [
+        "proposed: --set small=4 --set wide=8",
+        f"{len(found.tried)} runs",
+    ]
+
+
+def test_runs_of_several_parameters_end_with_the_budget_and_the_best_so_far_is_kept() -> None:
+    goal = Goal(alerts_a_day=3)
+    found = propose_together(two(), both, goal, 3)
+    assert len(found.tried) == 3
+    assert not found.is_complete
+    assert joint_text(found, goal).splitlines()[-1] == "3 runs; more were not allowed"
+    whole = propose_together(two(), both, goal, 200)
+    assert whole.best is not None
+    assert both(whole.best).a_day <= 3
+    assert len(whole.tried) <= 100
+
+
+def test_values_that_are_best_already_are_kept() -> None:
+    found = propose_together(two(), lambda _: figures(1, 10, 1), Goal(alerts_a_day=5), 100)
+    assert found.best == (("small", "2"), ("wide", "4"))
+    assert joint_text(found, Goal(alerts_a_day=5)).splitlines()[-2] == "keep small=2, wide=4"
+    none = propose_together(two(), lambda _: figures(9, 1, 1), Goal(alerts_a_day=5), 100)
+    assert none.best is None
+    assert "no values that were tried give at most 5 alerts a day" in joint_text(none, Goal(alerts_a_day=5))

@@ -241,9 +241,26 @@ def test_each_parameter_is_tuned_alone(folder: Path) -> None:
     assert "150 SECONDS" in [row["value"] for row in found[1]["tried"]]
 
 
+def test_parameters_are_tuned_together(folder: Path) -> None:
+    data = json.loads(
+        cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0.7 --together --format json")
+    )
+    assert data["declared"] == {"small": "5", "wait": "1 HOUR"}
+    best = next(row for row in data["tried"] if row["values"] == data["proposed"])
+    assert best["alerts_a_day"] <= 0.7
+    assert data["is_complete"]
+    values = {name: {row["values"][name] for row in data["tried"]} for name in ("small", "wait")}
+    assert min(map(len, values.values())) > 3
+    assert len(data["tried"]) <= 100
+    text = cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0.7 --together --runs 4")
+    assert text.splitlines()[-1] == "4 runs; more were not allowed"
+    assert text.startswith("small, wait")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
+        (("--alerts-per-day", "3", "--runs", "9"), 2, "--runs is for --together"),
         ((), 2, "Write --alerts-per-day N or --recall SHARE"),
         (("--recall", "90%", "--alerts-per-day", "3"), 2, "Write --alerts-per-day N or --recall SHARE"),
         (("--recall", "90%"), 2, "write --truth FILE"),
