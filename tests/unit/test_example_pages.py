@@ -31,7 +31,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 def _value(name: str, field: str) -> Any:
-    return float(field) if name == "amount" else f"{field}Z" if name == "ts" else field
+    return float(field) if name in ("amount", "most") else f"{field}Z" if name in ("ts", "since") else field
 
 
 def said(match: dict[str, Any]) -> str:
@@ -40,11 +40,12 @@ def said(match: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in match.items() if name not in hidden)
 
 
-def prepared(page: str, section: str, folder: Path) -> list[dict[str, Any]]:
-    """Write the files of a section into a folder; return its events."""
+def prepared(page: str, section: str, folder: Path) -> Any:
+    """Write the files of a section into a folder; return its events, with those of a table if it has some."""
     (folder / "streams.yaml").write_text(blocks(page, "yaml")[0])
     (folder / "rule.cep").write_text(blocks(section, "cep")[0])
-    return events(blocks(section, "csv")[0])
+    rows, *versions = map(events, blocks(section, "csv"))
+    return {"payments": rows, "cards": versions[0]} if versions else rows
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_a_rule_of_a_page_reports_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, section: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows: Any = prepared(page, section, tmp_path)
+    rows = prepared(page, section, tmp_path)
     given = {"payments": rows, "cards": CARDS} if "FOR EACH cards" in section else rows
     found = [said(match) for match in find_matches("rule.cep", None, given)]
     assert found == blocks(section, "text")[0].splitlines()
@@ -75,11 +76,13 @@ def test_a_picture_of_the_tour_is_the_one_that_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    from cep.why.picture import picture
+    from cep.why.picture import picture, picture_of_rows
+    from cep.why.reasons import Why
 
     rows = prepared(TOUR, section, tmp_path)
     (image,) = re.findall(r"\]\(\.\./images/(tour_\w+\.svg)\)", section)
-    drawn = picture(find_reasons("rule.cep", None, rows, "c1"))
+    told = find_reasons("rule.cep", None, rows, "c1")
+    drawn = picture(told) if isinstance(told, Why) else picture_of_rows(told)
     Path(image).write_text(drawn)
     assert drawn == (DOCS / "images" / image).read_text(), f"copy {tmp_path / image} to docs/images"
 

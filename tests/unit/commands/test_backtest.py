@@ -245,7 +245,7 @@ def test_parameters_are_tuned_together(folder: Path) -> None:
     data = json.loads(
         cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0.7 --together --format json")
     )
-    assert data["declared"] == {"small": "5", "wait": "1 HOUR"}
+    assert data["declared"] == {"small": "5", "wait": "10 MINUTES"}
     best = next(row for row in data["tried"] if row["values"] == data["proposed"])
     assert best["alerts_a_day"] <= 0.7
     assert data["is_complete"]

@@ -61,7 +61,7 @@ def test_the_curve_of_the_page_is_that_of_its_report(folder: Path, monkeypatch: 
 
 
 def test_every_command_is_run() -> None:
-    assert len(SHOWN) == PAGE.count("$ cep ") == 8
+    assert len(SHOWN) == PAGE.count("$ cep ") == 9
 
 
 def test_the_page_names_the_data_and_the_thresholds_as_they_are() -> None:
