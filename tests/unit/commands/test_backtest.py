@@ -454,17 +454,22 @@ tables:
 """
 
 
-def test_a_view_counts_each_row_that_is_new_or_has_changed(folder: Path) -> None:
-    Path("views").mkdir()
-    Path("views/owned.cep").write_text("VIEW owned KEY card FROM cards SELECT cards.owner AS owner\n")
-    Path("views/streams.yaml").write_text(STREAMS + VIEW)
+def write_view(folder: Path) -> None:
+    """Write a view, and its table with three rows that are new or have changed."""
+    (folder / "views").mkdir()
+    (folder / "views/owned.cep").write_text("VIEW owned KEY card FROM cards SELECT cards.owner AS owner\n")
+    (folder / "views/streams.yaml").write_text(STREAMS + VIEW)
     rows = [("c1", 1, "c", "ann"), ("c1", 2, "u", "ben"), ("c1", 3, "d", "ben"), ("c2", 3, "c", "ann")]
-    Path("cards.jsonl").write_text(
+    (folder / "cards.jsonl").write_text(
         "".join(
             json.dumps({"card": card, "since": f"2024-05-0{day}T10:00:00Z", "op": op, "owner": owner}) + "\n"
             for card, day, op, owner in rows
         )
     )
+
+
+def test_a_view_counts_each_row_that_is_new_or_has_changed(folder: Path) -> None:
+    write_view(folder)
     inputs = ("-i", "cards=cards.jsonl", "--report", "r.html")
     data = json.loads(cep("backtest", "views/owned.cep", *inputs, "--format", "json").stdout)
     assert [(row["rule"], row["alerts"], row["keys"]) for row in data["rules"]] == [("owned", 3, 2)]
