@@ -16,7 +16,7 @@ from functools import cached_property
 from cep.expression import column_names
 from cep.program.fingerprint import joined_meanings
 from cep.program.identity import PARTS, RuleIdentity, rule_differences, shared_differences
-from cep.program.match_stream import inputs_of
+from cep.program.match_stream import MatchStream, inputs_of
 from cep.program.opcodes import Code
 from cep.program.program import Program, RuleProgram, is_list
 from cep.schema.stream import Stream
@@ -184,7 +184,7 @@ class _Judged:
         renamed: dict[str, str] = {}
         for name, now in self.now_by_name.items():
             if name in self.then_by_name:
-                yield RuleChange(name, *self._in_its_program(self.then_by_name[name], now))
+                yield RuleChange(name, *self._judged(name))
                 continue
             same = (of for of, then in gone.items() if of not in renamed and _has_same_meaning(then, now))
             before = next(same, None)
@@ -195,6 +195,20 @@ class _Judged:
         for name in gone:
             is_called = (f"it is called `{renamed[name]}` now",) if name in renamed else ()
             yield RuleChange(name, Verdict.GONE, is_called)
+
+    def _judged(self, name: str) -> tuple[Verdict, tuple[str, ...]]:
+        """Return the verdict about a rule that both sets have, and of which it may read matches."""
+        now = self.now_by_name[name]
+        verdict, reasons = self._in_its_program(self.then_by_name[name], now)
+        if verdict in KEPT:
+            read = (of.name for of in now.program.streams if isinstance(of, MatchStream))
+            # A rule may begin although its meaning is the same. Its next matches are not those of its past.
+            begins = [of for of in read if of in self.then_by_name and self._judged(of)[0] not in KEPT]
+            if begins:
+                return Verdict.CHANGED, tuple(
+                    f"`{of}`, whose matches it reads, begins again" for of in begins
+                )
+        return verdict, reasons
 
     def _in_its_program(self, then: _Placed, now: _Placed) -> tuple[Verdict, tuple[str, ...]]:
         """Return the verdict about a rule that both sets have."""

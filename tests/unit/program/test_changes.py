@@ -204,6 +204,18 @@ def test_a_rule_begins_again_if_its_windows_then_hold_what_another_rule_needs() 
     assert found.verdicts == {"w": "changed", "v": "new", "o": "same"}
 
 
+def test_a_rule_over_the_matches_of_a_rule_that_begins_again_begins_again() -> None:
+    other = WINDOWED.replace("RULE w", "RULE v").replace("AVG(x)", "MAX(x)")
+    over = "RULE over FROM MATCHES OF w PARTITION BY k WINDOW TUMBLING 1 DAY MEASURES COUNT(*) AS n\n"
+    above = "RULE above FROM MATCHES OF over PARTITION BY k PATTERN a -> b WITHIN 9 DAYS DEFINE a AS n > 1\n"
+    found = changes(rule_set(WINDOWED, over, above), rule_set(WINDOWED, other, over, above))
+    assert found.verdicts == {"w": "changed", "v": "new", "over": "changed", "above": "changed"}
+    assert {change.reasons for change in found.rules if change.rule in ("over", "above")} == {
+        ("`w`, whose matches it reads, begins again",),
+        ("`over`, whose matches it reads, begins again",),
+    }
+
+
 def test_having_is_evaluated_at_the_end_of_a_window() -> None:
     rule = "RULE h FROM s PARTITION BY k WINDOW TUMBLING 1 HOUR HAVING COUNT(*) > 3 MEASURES COUNT(*) AS n"
     found = changes(rule_set(rule), rule_set(rule.replace("> 3", "> 4")))
