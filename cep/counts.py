@@ -41,6 +41,7 @@ class Loss(StrEnum):
     REFUSED = "refused files"
     CHANGED = "changed files"
     DROPPED = "dropped runs"
+    DROPPED_MATCHES = "dropped matches"
     DOWN = "down"
     LATE_START = "late start"
 
@@ -69,6 +70,13 @@ class Counts:
         By rule. With corrections, those of all events counted so far: a correction may remove some.
     retracted
         Matches that a correction withdrew, by rule.
+    dropped_matches
+        Matches that a limit of the pipeline dropped, by rule. They are among `matches`.
+    dropped_keys
+        Runs and matches that limits of the pipeline dropped, by rule and key (``r: card = c7``): of the keys
+        that lost most in a call, and limited to the largest `MOST_NAMES`.
+    beyond
+        By limit of the pipeline (``open_runs``) how much was dropped.
     unseen
         By reason and stream (`unseen_name`) what no rule saw: late, dead letters, lost.
     corrected
@@ -138,6 +146,9 @@ class Counts:
     timeouts: Split = field(default_factory=dict)
     suppressed: Split = field(default_factory=dict)
     dropped_runs: Split = field(default_factory=dict)
+    dropped_matches: Split = field(default_factory=dict)
+    dropped_keys: Split = field(default_factory=dict, compare=False)
+    beyond: Split = field(default_factory=dict)
     retracted: Split = field(default_factory=dict)
     unseen: dict[str, Unseen] = field(default_factory=dict, compare=False)
     empty: Split = field(default_factory=dict)
@@ -294,10 +305,11 @@ _SPLITS = (
         "suppressed",
         "dropped_runs",
     ),
+    *("dropped_matches", "dropped_keys", "beyond"),
     *("versions", "retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
     *("stale_tables", "state", "records", "absent", "looked_at", "events_of", "delays", "delay_us"),
 )
-_BOUNDED = frozenset(("late_in", "late_keys"))
+_BOUNDED = frozenset(("late_in", "late_keys", "dropped_keys"))
 _HIGHEST = ("latest", "partitions", "latest_late")
 
 

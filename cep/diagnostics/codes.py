@@ -306,6 +306,7 @@ STATE: dict[str, str] = {
     "E0718": "a past with which new rules cannot begin",
     "E0720": "a file of a log of matches that is damaged or missing",
     "E0721": "nothing that `cep replay` can write, or no sink that it can write to",
+    "E0722": "more than the limits of a pipeline allow",
 }
 """E07. State: snapshots, checkpoints and savepoints."""
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from cep.compiler.compile import check_sources
 from cep.editor.functions import HELP
-from cep.editor.keywords import CONSTANTS, KEYWORDS, SEVERITIES, UNITS
+from cep.editor.keywords import CONSTANTS, KEYWORDS, UNITS
 from cep.editor.outline import Outline, name_of, outline_at
 from cep.editor.project import Surroundings
 from cep.errors import Span
@@ -17,6 +17,7 @@ from cep.language.clauses.forms import FORMS
 from cep.language.grammar import Lexeme, Token, tokens
 from cep.language.printer import print_name
 from cep.profiles.profile import ColumnProfile
+from cep.program.opcodes import SEVERITIES
 from cep.schema.stream import Field, Stream
 
 

@@ -8,6 +8,7 @@ from cep.compiler.aggregates import AGGREGATES
 from cep.compiler.typing.functions import FUNCTION_NAMES
 from cep.language.ast import OverKind
 from cep.language.grammar import CLAUSE_WORDS, JOIN_WORDS, PAIRED_CLAUSES, RESERVED, STATUSES, WINDOW_KINDS
+from cep.program.opcodes import SEVERITIES
 from cep.program.window_functions import WINDOW_FUNCTIONS
 from cep.schema.time_literals import SHORT_UNITS, UNIT_WORDS
 
@@ -19,9 +20,6 @@ CONSTANTS = frozenset(("TRUE", "FALSE", "NULL"))
 
 UNITS = frozenset(map(str.upper, (*UNIT_WORDS, *SHORT_UNITS))) | {"EVENT", "EVENTS"}
 """Words after a number."""
-
-SEVERITIES = ("info", "low", "medium", "high", "critical")
-"""What SEVERITY may be."""
 
 FUNCTIONS = frozenset((*FUNCTION_NAMES, *AGGREGATES, *WINDOW_FUNCTIONS)) | {"CAST", "TRY_CAST"}
 """Words before a parenthesis."""

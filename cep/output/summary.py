@@ -20,7 +20,9 @@ _LOSSES: Mapping[str, str] = {
     "malformed": "dead_letter",
     "late": "late",
     "uncorrected": "late",
-    **dict.fromkeys(("dropped runs", "refused files", "gone files", "changed files"), ""),
+    **dict.fromkeys(
+        ("dropped runs", "lost matches", "of keys", "refused files", "gone files", "changed files"), ""
+    ),
     **dict.fromkeys(("lost", "refused rows", "stale tables"), ""),
 }
 """Lines that say what was lost -> the output that has it; empty: none has."""
@@ -139,10 +141,7 @@ def _rows(counts: Counts, shadow: Collection[str] = ()) -> Iterator[_Row]:
     if counts.uncorrected:
         why = "late, but not too late for a correction; more was retained than `max_retained` allows"
         yield _Row("uncorrected", counts.uncorrected, why)
-    dropped = {name: count for name, count in counts.dropped_runs.items() if count}
-    if dropped:
-        why = f"more runs were open for one key than a rule may have: {_by_rule(dropped)}"
-        yield _Row("dropped runs", sum(dropped.values()), why)
+    yield from _dropped(counts)
     for name, files, what in (
         ("empty files", counts.empty, "passed over"),
         ("refused files", counts.refused, "a dead letter says why"),
@@ -161,6 +160,22 @@ def _rows(counts: Counts, shadow: Collection[str] = ()) -> Iterator[_Row]:
             yield _Row(name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}")
     if counts.state.keys() & {"warm", "cold", "snapshots"}:
         yield _Row("key groups", *_about_state(counts.state))
+
+
+def _dropped(counts: Counts) -> Iterator[_Row]:
+    """Yield the numbers of runs and matches that limits dropped."""
+    keys = _listed(counts.dropped_keys, ", ", "keys")
+    of_keys = f"; most of {keys}" if keys else ""
+    why = "more runs were open for one key than a rule may have"
+    if "open_runs" in counts.beyond:
+        why = "more runs were open than `MAX RUNS` or `limits` allow"
+    for name, split, text in (
+        ("dropped runs", counts.dropped_runs, why),
+        ("unreported", counts.dropped_matches, "matches beyond `limits`"),
+    ):
+        found = {rule: count for rule, count in split.items() if count}
+        if found:
+            yield _Row(name, sum(found.values()), f"{text}: {_by_rule(found)}{of_keys}")
 
 
 def _matches(counts: Counts, shadow: Collection[str]) -> Iterator[_Row]:

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from cep.expression import Call, Expression, Literal
 
+SEVERITIES = ("info", "low", "medium", "high", "critical")
+"""What the severity of a rule may be, the lowest first."""
+
 
 class Mode(IntEnum):
     """How a waiting run treats an event that it does not take (`ir.Contiguity`, as numbers)."""

@@ -146,7 +146,7 @@ def choice(words: Mapping[str, Any] | Iterable[str], default: Any = None, **more
     return _declared(read, chosen, more, words=tuple(meanings), form=words_form)
 
 
-def integer(default: int | None, *, at_least: int = 0, **more: Unpack[More]) -> Any:
+def integer(default: int | None, *, at_least: int = 0, required: bool = False, **more: Unpack[More]) -> Any:
     """Declare a whole number."""
 
     def read(settings: Settings, name: str) -> int | None:
@@ -158,7 +158,7 @@ def integer(default: int | None, *, at_least: int = 0, **more: Unpack[More]) -> 
         return None
 
     form = {"type": "integer", "minimum": at_least} | ({} if default is None else {"default": default})
-    return _declared(read, default, more, form=form)
+    return _declared(read, default, more, required, form=form)
 
 
 def duration(
@@ -251,7 +251,9 @@ def own(
     return declared
 
 
-def nested(declaration: type[T], made: Callable[[Any, Settings], Any] | None = None) -> Any:
+def nested(
+    declaration: type[T], made: Callable[[Any, Settings], Any] | None = None, *, default: Any = None
+) -> Any:
     """Declare a mapping with settings of its own; `made` turns the declared settings into its value."""
 
     def value(settings: Settings, name: str) -> Any:
@@ -263,7 +265,7 @@ def nested(declaration: type[T], made: Callable[[Any, Settings], Any] | None = N
         found = read(declaration, inner, is_complete=True)
         return found if made is None else made(found, inner)
 
-    return _declared(value, None, {}, form=form_of(declaration))
+    return _declared(value, default, {}, form=form_of(declaration))
 
 
 def declared_settings(declaration: type) -> dict[str, Setting]:

@@ -26,6 +26,7 @@ from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.relevant import columns_read, may_matter
 from spark_runtime.dataflow.schema import of_schema, quoted, spark_schema, spark_type
 from spark_runtime.operator.findings import COLUMNS, Unpacker, match_column
+from spark_runtime.operator.limits import Limits
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.state.changing import ChangedRules
@@ -76,6 +77,8 @@ class Dataflow:
         The state with which the first micro-batch of a restored checkpoint begins.
     change
         The rules whose state is taken over in one of the micro-batches.
+    limits
+        What a stream may have in all.
     """
 
     rules: RuleSet
@@ -88,6 +91,7 @@ class Dataflow:
     kept: Kept | None = None
     restored: Restored | None = None
     change: ChangedRules | None = None
+    limits: Limits = field(default_factory=Limits)
 
     @cached_property
     def labels(self) -> tuple[int, ...]:
@@ -107,6 +111,7 @@ class Dataflow:
             kept=self.kept,
             restored=self.restored,
             change=self.change,
+            limits=self.limits,
         )
 
     @property

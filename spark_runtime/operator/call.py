@@ -24,6 +24,7 @@ from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RULE_VERSION, RuleSet, of
 from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.delays import count_delays
 from spark_runtime.operator.late import Late
+from spark_runtime.operator.limits import GroupLimits, KeptMatches, note
 from spark_runtime.operator.shown import NewestMatches
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.tables.content import Told
@@ -177,6 +178,8 @@ class Call:
         The wall clock, from which delays of matches are counted; None: they are not.
     newest
         Keeps the newest matches.
+    limits
+        The limits of a pipeline; None: there are none.
     """
 
     def __init__(
@@ -188,6 +191,7 @@ class Call:
         is_first: bool = True,
         now_us: int | None = None,
         newest: NewestMatches | None = None,
+        limits: GroupLimits | None = None,
     ) -> None:
         self.chain = chain
         self.newest = newest
@@ -202,6 +206,9 @@ class Call:
         self._read: list[str] = []  # counts of readers, passed on unchanged
         self._latest_us: int | None = None
         self._is_end = False
+        self._limits = limits
+        of_matches = None if limits is None else limits.limits.matches
+        self._limited = None if limits is None or of_matches is None else KeptMatches(limits, of_matches)
 
     def push_all(self, parcels: Iterable[Parcel]) -> None:
         """Push parcels."""
@@ -291,10 +298,31 @@ class Call:
         schema = self.found.matches.schema
         told = ended_by if self.rules.tells_end else ""
         found = carried_rows(matches, schema, self.rules, told)
+        if self._limited is None:
+            self._report(found)
+        else:
+            self._limited.add(found)
+
+    def _report(self, found: pa.Table) -> None:
+        """Add matches (`carried_schema`) to what is found."""
+        schema, n = found.schema, found.num_rows
         n_shadow = of_rules(found, self.rules.shadow, schema).num_rows if self.rules.shadow else 0
         self.counts.shadow_rows += n_shadow
         self.counts.rows += n - n_shadow
         self.found.matches.append(found)
+
+    def keep_limits(self) -> None:
+        """Drop what is beyond the limits of the pipeline, after event time has advanced.
+
+        Raises StateError: there is something, and the pipeline is to fail (E0722).
+        """
+        if self._limited is not None:
+            for table in self._limited.tables():
+                self._report(table)
+            note("matches", self._limited.dropped, self.counts)
+            self._limited = None
+        if self._limits is not None:
+            self._limits.shed(self.chain, self.counts)
 
     def results(self, deadline_us: int | None = None) -> Results:
         """Return the results, after all parcels were pushed and event time has advanced.

@@ -24,6 +24,7 @@ from cep.errors import StateError
 from cep.rule_set import RuleSet, of_rules
 from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call, Moment, Results
+from spark_runtime.operator.limits import GroupLimits, Limits
 from spark_runtime.operator.owner import owners_of
 from spark_runtime.operator.shown import NewestMatches, open_steps
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
@@ -76,6 +77,8 @@ class KeyGroups:
         The state with which the first micro-batch of a restored checkpoint begins.
     change
         The rules whose state is taken over in one of the micro-batches.
+    limits
+        What a stream may have in all.
     """
 
     rules: RuleSet
@@ -87,6 +90,7 @@ class KeyGroups:
     kept: Kept | None = None
     restored: Restored | None = None
     change: ChangedRules | None = None
+    limits: Limits = field(default_factory=Limits)
 
     def __call__(
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
@@ -213,10 +217,12 @@ class KeyGroups:
             is_first=moment.group == self.first_group,
             now_us=moment.now_us,
             newest=NewestMatches() if self.delivery.is_watched else None,
+            limits=GroupLimits(self.limits, self.n_groups, moment.group, self.rules) if self.limits else None,
         )
         n_touched = _n_touched(chain)
         call.push_all(parcels)
         call.advance(moment.spark_us, moment.cap_us, moment.clock_us)
+        call.keep_limits()
         if _n_touched(chain) > n_touched:
             call.counts.state["touched"] = _n_touched(chain) - n_touched
         if moment.cap_us is not None:

@@ -42,6 +42,8 @@ ALIVE_SECONDS = 20.0
 READ_SECONDS = 10.0
 """Seconds from one reading of the ledger to the next, for those who watch the pipeline."""
 
+_OF_RULES = (Loss.DROPPED, Loss.DROPPED_MATCHES)
+
 _ALIVE = "alive"
 _FORMAT = 1
 
@@ -55,7 +57,7 @@ class Entry:
     loss
         A `Loss`.
     of
-        The stream or table; of dropped runs and a late start the rule; empty: all streams.
+        The stream or table; of dropped runs and matches and a late start the rule; empty: all streams.
     generation
         The number of the generation of rules that ran.
     n
@@ -220,7 +222,7 @@ def losses_of(counts: Counts, plan: Plan, before: Reached, done: Done, generatio
     """
 
     def entry(loss: Loss, of: str, n: int, first_us: int | None, last_us: int | None) -> Entry:
-        if first_us is None and loss is not Loss.DROPPED:
+        if first_us is None and loss not in _OF_RULES:
             first_us, last_us = _latest_us(of, before), _latest_us(of, done.reached)
         return Entry(loss, of, generation, n, first_us, last_us, done.batch)
 
@@ -244,16 +246,19 @@ def losses_of(counts: Counts, plan: Plan, before: Reached, done: Done, generatio
         found += [
             entry(loss, stream, of_streams.count(stream), None, None) for stream in sorted(set(of_streams))
         ]
-    for rule, n in counts.dropped_runs.items():
-        if n:
-            times = n, before.watermark_us, done.reached.read_until_us
-            found.append(entry(Loss.DROPPED, rule, *times))
+    dropped = counts.dropped_runs, counts.dropped_matches
+    for loss, by_rule in zip(_OF_RULES, dropped, strict=True):
+        for rule, n in by_rule.items():
+            if n:
+                times = n, before.watermark_us, done.reached.read_until_us
+                found.append(entry(loss, rule, *times))
     return tuple(found)
 
 
 def _has_losses(counts: Counts, plan: Plan) -> bool:
     files = counts.gone or counts.refused or counts.changed
-    return bool(counts.unseen or plan.lost or files or any(counts.dropped_runs.values()))
+    dropped = counts.dropped_matches or any(counts.dropped_runs.values())
+    return bool(counts.unseen or plan.lost or files or dropped)
 
 
 def _latest_us(stream: str, reached: Reached) -> int | None:
@@ -407,7 +412,7 @@ def _parts(gap: Gap, filled: Sequence[_Filling]) -> Iterator[Gap]:
 def _gap(entry: Entry, rules: StoredRules) -> Gap:
     reads = streams_of_rules(rules)
     times = entry.n, entry.first_us, entry.last_us
-    if entry.loss in (Loss.DROPPED, Loss.LATE_START):
+    if entry.loss in (*_OF_RULES, Loss.LATE_START):
         return Gap(entry.loss, (entry.of,), tuple(sorted(reads.get(entry.of, ()))), *times, entry=entry)
     streams = (entry.of,) if entry.of else tuple(sorted(rules.streams))
     names = tuple(name for name, of_rule in reads.items() if not of_rule.isdisjoint(streams))

@@ -14,6 +14,7 @@ from cep.rule_set import RuleSet
 from cep.schema.time_literals import parse_duration
 from cep.settings.file_mode import PRIVATE, FileMode
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
+from spark_runtime.operator.limits import Limits
 from spark_runtime.pipeline.address import Address
 from spark_runtime.pipeline.source_entry import SourceEntry
 from spark_runtime.pipeline.stored_rules import StoredRules
@@ -78,6 +79,7 @@ class Pipeline:
     down_after_s: float = 300.0  # of a continuous stream: how long it may be down without a gap
     shadow_rules: tuple[str, ...] = ()  # that are shadow rules, whatever their status
     log: LogSpec | None = None  # of a stream
+    limits: Limits = field(default_factory=Limits)  # of a stream
     rule_paths: tuple[str, ...] = ()  # files, folders and patterns from which the rules come
 
     def with_rules(self, rules: RuleSet, texts: tuple[Source, ...]) -> Pipeline:

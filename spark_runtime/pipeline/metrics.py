@@ -47,7 +47,8 @@ _BY_RULE = (
     _Split("matches", "cep_matches", "rule", "Matches."),
     _Split("timeouts", "cep_timeouts", "rule", "Runs that ended by a limit and were reported."),
     _Split("suppressed", "cep_suppressed_matches", "rule", "Matches that were not reported (SUPPRESS)."),
-    _Split("dropped_runs", "cep_dropped_runs", "rule", "Runs that were dropped beyond MAX RUNS."),
+    _Split("dropped_runs", "cep_dropped_runs", "rule", "Runs that were dropped beyond a limit."),
+    _Split("dropped_matches", "cep_dropped_matches", "rule", "Matches that were dropped beyond `limits`."),
     _Split("retracted", "cep_retracted_matches", "rule", "Matches that a correction withdrew."),
 )
 _SPLITS = (

@@ -29,6 +29,7 @@ from cep.settings.settings import Settings, check_place, one_of
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
+from spark_runtime.operator.limits import Limit, Limits, Then
 from spark_runtime.pipeline.address import Address, read_address
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline, Reload
 from spark_runtime.pipeline.other_files import require_pipeline
@@ -96,10 +97,34 @@ def _is_file_or_http(text: str) -> bool:
     return is_http or "://" not in text
 
 
+def _limit(given: OneLimit, settings: Settings) -> Limit | None:
+    return None if given.at_most is None else Limit(given.at_most, given.then)
+
+
+def _limits(given: LimitSettings, settings: Settings) -> Limits:
+    return Limits(given.open_runs, given.matches)
+
+
 def _texts(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
     entries = settings.document.mapping(settings.found[name], f"`{name}`") or []
     texts = [(entry.name, settings.document.text(entry.value, f"`{entry.name}`")) for entry in entries]
     return tuple((name, text) for name, text in texts if text is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class OneLimit:
+    """A limit of all key groups together, and what happens beyond it."""
+
+    at_most: int | None = declared.integer(None, at_least=1, required=True)
+    then: Then = declared.choice({item.value: item for item in Then})
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """The limits of a pipeline over all keys."""
+
+    open_runs: Limit | None = declared.nested(OneLimit, _limit)
+    matches: Limit | None = declared.nested(OneLimit, _limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +168,7 @@ class PipelineSettings:
     )
     reload: Reload = declared.choice({item.value: item for item in Reload})
     down_after_s: float = declared.duration(300.0, "s", above_zero=True, name="down_after")
+    limits: Limits = declared.nested(LimitSettings, _limits, default=Limits())
     spark: tuple[tuple[str, str], ...] = declared.own(_texts, ())
 
 
@@ -274,6 +300,7 @@ class _Reader:
             settings.problem(
                 "E0843", "`stuck_after` without `metrics`", "stuck_after", "nobody asks", "add: metrics: 9464"
             )
+        _check_limits(settings, given, corrections)
         compiled = self._rules(found, given, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
@@ -316,6 +343,7 @@ class _Reader:
             rule_paths=self._watched(found),
             shadow_rules=tuple(self.shadow),
             log=given.log,
+            limits=given.limits,
         )
         optional = (("late", late), ("dead_letter", dead), ("shadow", shadow), ("log", given.log))
         others = (found[name] for name, sink in optional if sink)
@@ -577,6 +605,12 @@ class _Reader:
         except RuleError as error:
             self.document.diagnostics += error.diagnostics
             return {}
+
+
+def _check_limits(settings: Settings, given: PipelineSettings, corrections: Corrections | None) -> None:
+    if corrections is not None and given.limits:
+        why = "what was dropped could not be corrected"
+        settings.problem("E0843", "`limits` with corrections", "limits", why, "remove one of them")
 
 
 def _listed(node: yaml.Node) -> list[yaml.Node]:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cep.counts import Counts
+from cep.counts import Counts, largest
 from cep.errors import CepError, StateError
 from cep.output.summary import absent_texts
 from cep.rule_set import RuleSet
@@ -267,6 +267,7 @@ class StreamRun(PipelineRun):
     accepts_source_change: bool = False
     accepts_older_checkpoint: bool = False
     told_absent: set[str] = field(default_factory=set)  # streams whose first events have arrived
+    told_limits: set[str] = field(default_factory=set)  # limits beyond which something was dropped
     has_ended: bool = False  # whether all micro-batches of the query are done
     reloading: Reloading | None = None
     ledger: Ledger | None = None
@@ -390,7 +391,8 @@ class StreamRun(PipelineRun):
             restored = Restored(f"{checkpoint.path}/{RESTORED_FOLDER}", origin.groups)
             History(checkpoint, self.sinks, done.batch).begin()
         flow = self.flow(checkpoint.n_groups, checkpoint.run_id, sources.values())
-        flow = replace(flow, kept=self._kept(checkpoint), restored=restored, change=turn.change)
+        kept, limits = self._kept(checkpoint), self.pipeline.limits
+        flow = replace(flow, kept=kept, restored=restored, change=turn.change, limits=limits)
         finishes = self.pipeline.finishes and not done.ended
         query = _Query(flow, checkpoint, sources, of_spark, tables)
         try:
@@ -472,6 +474,19 @@ class StreamRun(PipelineRun):
             for text in absent_texts(counts, self.rules.inputs, read):
                 self.errors.print(f"warning: {text}", markup=False, soft_wrap=True)
 
+    def _tell_dropped(self, number: int) -> None:
+        """Report what a limit of the pipeline dropped: once for each limit. The summary has all of it."""
+        counts = self.of_batch
+        for name, n in counts.beyond.items():
+            if name not in self.told_limits:
+                self.told_limits.add(name)
+                keys = ", ".join(f"{key} ({n:,})" for key, n in largest(counts.dropped_keys, 3).items())
+                self._say(
+                    f"warning[E0722]: micro-batch {number} had {n:,} {name.replace('_', ' ')} too many: they "
+                    f"were dropped beyond `limits: {name}`. Most were of {keys}. "
+                    f"What follows is in the summary and in cep gaps {self.pipeline.checkpoint}"
+                )
+
     @property
     def _watermark_rule(self) -> WatermarkRule:
         idle = {e.stream: e.idle_after_s for e in self.pipeline.sources if e.idle_after_s is not None}
@@ -515,6 +530,7 @@ class StreamRun(PipelineRun):
                 self._write(made.flow, output, number, plan.identity)
                 batches.complete(number, self.of_batch)
                 self._tell_absent()
+                self._tell_dropped(number)
             except CepError as error:
                 self.failure = error
                 raise

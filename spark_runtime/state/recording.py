@@ -28,6 +28,7 @@ import pyarrow as pa
 from cep.engine.chains.chain import Chain
 from cep.engine.corrections.corrector import Corrector
 from cep.engine.matching.matcher import Emit, Matcher
+from cep.engine.matching.shedding import DropOrder, Dropped
 from cep.engine.state.sections import moved
 from cep.program.identity import SharedIdentity, packed_json_in
 from cep.rule_set import RuleSet
@@ -59,6 +60,9 @@ class _What(IntEnum):
 
     CONTENTS = 4
     """Static tables have these contents from now on."""
+
+    SHED = 5
+    """Open runs beyond a number were dropped, in this order."""
 
 
 Contents = Mapping[str, str]
@@ -195,6 +199,9 @@ class RecordedChain(Chain):
                     super().advance(time_us, _forget)
                 case _What.ADVANCE_APART:
                     super().advance(time_us, _forget, put_beyond=_forget)
+                case _What.SHED:
+                    found = json.loads(data.to_pybytes())
+                    super().shed_runs(found["most"], DropOrder(found["ranks"], found["newest"]))
         self._steps.clear()  # what the chain does through its own methods
 
     def _events(self, data: pa.Buffer, number: int, layout: Layout | None) -> tuple[int, pa.Table]:
@@ -228,6 +235,14 @@ class RecordedChain(Chain):
         """Advance event time to `watermark_us`; see `Chain.advance`."""
         self._add(_What.ADVANCE if put_beyond is None else _What.ADVANCE_APART, time_us=watermark_us)
         super().advance(watermark_us, put, in_parts=in_parts, put_beyond=put_beyond)
+
+    def shed_runs(self, most: int, order: DropOrder) -> Dropped:
+        """Drop the open runs of all keys and rules beyond `most`."""
+        dropped = super().shed_runs(most, order)
+        if dropped.by_rule:  # limits, and severities, may be others when it is repeated
+            what = {"most": most, "ranks": dict(order.ranks), "newest": order.newest}
+            self._add(_What.SHED, data=json.dumps(what).encode())
+        return dropped
 
 
 def _forget(matches: pa.Table) -> None:

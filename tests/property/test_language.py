@@ -15,11 +15,11 @@ from cep.compiler.analysis.analyze import analyze
 from cep.diagnostics.diagnostic import Diagnostic, in_order, render, to_json
 from cep.errors import Source, Span
 from cep.language import ast
-from cep.language.clauses.rule_reader import SEVERITIES
 from cep.language.grammar import tokens
 from cep.language.parameters import PARTS, parameters_read, with_values
 from cep.language.parser import parse
 from cep.language.printer import print_rule, print_rules
+from cep.program.opcodes import SEVERITIES
 from cep.settings.schema_file import load_streams, parse_streams
 from tests.deep import n_cases
 from tests.golden.errors_cases import FOLDER

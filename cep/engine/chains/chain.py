@@ -21,6 +21,7 @@ from cep.engine.chains.linked import LinkedPrograms
 from cep.engine.corrections.corrector import Corrector
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.engine.matching.matcher import Emit, Matcher
+from cep.engine.matching.shedding import DropOrder, Dropped, shed_runs
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
 from cep.program.program import Program
@@ -124,6 +125,10 @@ class Chain:
     def finish(self, put: Emit, *, in_parts: bool = True) -> None:
         """The input is complete: every window closes."""
         self.advance(END_OF_TIME_US, put, in_parts=in_parts)
+
+    def shed_runs(self, most: int, order: DropOrder) -> Dropped:
+        """Drop the open runs of all keys and rules beyond `most`; with corrections there is no such limit."""
+        return shed_runs([each for each in self.matchers if isinstance(each, Matcher)], most, order)
 
     def next_deadline_us(self) -> int | None:
         """Return the first time at which `advance` has something to do, or None."""

@@ -368,6 +368,35 @@ class Matcher:
                     steps[words] = steps.get(words, 0) + n
         return found
 
+    def started(self, rule: str) -> tuple[I64, I64]:
+        """Return the start times and positions of the open runs of a rule, key by key, in order."""
+        pool = self._state_of(rule).pool
+        rows = pool.live_rows()
+        return pool.runs[rows, at.START_US], pool.runs[rows, at.START_POS]
+
+    def drop_runs(self, rule: str, dropped: npt.NDArray[np.bool_], most: int) -> dict[str, int]:
+        """Drop open runs of a rule; return how many each key loses, of the `most` keys that lose most.
+
+        Parameters
+        ----------
+        dropped : (n,) bool
+            Of the runs in the order of `started`.
+        """
+        state = self._state_of(rule)
+        state.pool, lost = state.pool.without(dropped)
+        state.deadlines.forget()
+        self.counters.dropped_runs[rule] = state.pool.n_dropped
+        slots = np.argsort(-lost, kind="stable")[:most]
+        return {self._key_of(slot): int(lost[slot]) for slot in slots.tolist() if lost[slot]}
+
+    def _state_of(self, rule: str) -> _RuleState:
+        return next(state for state in self._rules if state.rule.name == rule)
+
+    def _key_of(self, slot: int) -> str:
+        """Return a key in words: ``card = c7``."""
+        values = (keys[slot].as_py() for keys in self._keys.columns)
+        return ", ".join(f"{name} = {value}" for name, value in zip(self.program.key, values, strict=True))
+
     @property
     def n_open_runs(self) -> int:
         """Number of open runs of all rules and keys."""

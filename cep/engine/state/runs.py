@@ -77,6 +77,27 @@ class RunPool:
             return pool
         return make_pool(pool.stored(), 2 * pool.total, pool.meta)
 
+    def without(self, dropped: npt.NDArray[np.bool_]) -> tuple[RunPool, I64]:
+        """Return the pool without some runs, which count as dropped, and how many each key loses.
+
+        Parameters
+        ----------
+        dropped : (total,) bool
+            Of the runs in the order of `live_rows`.
+        """
+        slots = np.repeat(np.arange(len(self.keys)), self.keys[:, at.N_RUNS])
+        lost = np.bincount(slots[dropped], minlength=len(self.keys))
+        keys, meta = self.keys.copy(), self.meta.copy()
+        keys[:, at.N_RUNS] -= lost
+        meta[at.DROPPED] += int(lost.sum())
+        rows = self.live_rows()[~dropped]
+        runs = np.zeros((max(2 * len(rows), _FIRST_CAPACITY) + 1, self.runs.shape[1]), np.int64)
+        runs[: len(rows)] = self.runs[rows]
+        link_runs(runs, keys, meta)
+        pool = RunPool(runs, keys, meta)
+        pool.link_free(0)
+        return pool, lost
+
     def with_room(self, n_free: int) -> RunPool:
         """Return a pool of the same runs with `n_free` free rows; if it must grow, its size doubles."""
         pool = self

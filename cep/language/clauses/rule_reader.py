@@ -24,11 +24,10 @@ from cep.language.cursor import goes_on, text_of
 from cep.language.foreign import Syntax, foreign_piece
 from cep.language.grammar import JOIN_WORDS, RESERVED, Lexeme, Token
 from cep.language.patterns import PatternReader
+from cep.program.opcodes import SEVERITIES
 from cep.schema.time_literals import SHORT_UNITS
 
 STATUSES = ("live", ast.SHADOW)
-
-SEVERITIES = ("info", "low", "medium", "high", "critical")
 
 _LATER_CLAUSES = {
     "ORDER": (

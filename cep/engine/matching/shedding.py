@@ -1,0 +1,93 @@
+"""Which open runs are dropped when there are more than a limit of all keys allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cep.arrays import I64, Mask
+from cep.engine.matching.matcher import Matcher
+
+MOST_KEYS = 10
+"""Keys that are named of those that lose something: of each rule those that lose most."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropOrder:
+    """What is dropped first: what belongs to the rules of the lowest rank, and of that the oldest.
+
+    Parameters
+    ----------
+    ranks
+        The rank of each rule by its name; 0 if it is not named.
+    newest
+        Whether the newest is dropped first, instead of the oldest.
+    """
+
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    newest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How much was dropped, by rule, and by rule and key (``r: k = c7``) for those that lose most."""
+
+    by_rule: dict[str, int] = field(default_factory=dict)
+    by_key: dict[str, int] = field(default_factory=dict)
+
+
+def dropped_first(
+    n: int, ranks: I64, times_us: I64, ties: Sequence[I64] = (), *, newest: bool = False
+) -> Mask:
+    """Return which `n` of m things are dropped (bool[m]).
+
+    Parameters
+    ----------
+    ranks, times_us : (m,) int64
+        The lowest rank is dropped first, and of one rank the earliest time, or the latest if `newest`.
+    ties : each (m,) int64
+        What decides between equal times, the last one first, as in `numpy.lexsort`; then the place does.
+    """
+    dropped = np.zeros(len(times_us), np.bool_)
+    for rank in np.unique(ranks).tolist():
+        of_rank = np.flatnonzero(ranks == rank)
+        if n >= len(of_rank):
+            dropped[of_rank] = True
+            n -= len(of_rank)
+        elif n:
+            times = -times_us[of_rank] if newest else times_us[of_rank]
+            bound = np.partition(times, n - 1)[n - 1]
+            sure, tied = of_rank[times < bound], of_rank[times == bound]
+            if ties:
+                tied = tied[np.lexsort([part[tied] for part in ties])]
+            dropped[sure] = True
+            dropped[(tied[::-1] if newest else tied)[: n - len(sure)]] = True
+            n = 0
+    return dropped
+
+
+def shed_runs(matchers: Sequence[Matcher], most: int, order: DropOrder) -> Dropped:
+    """Drop the open runs of all keys of all matchers beyond `most`, as if they had never started.
+
+    Which they are depends on the runs only, not on the order of rules and keys in memory.
+    """
+    excess = sum(matcher.n_open_runs for matcher in matchers) - most
+    if excess <= 0:
+        return Dropped()
+    # Ordered by name: the order of rules may change with a restart, and the records are then repeated.
+    of_rules = sorted((rule.name, matcher) for matcher in matchers for rule in matcher.program.rules)
+    parts = [matcher.started(name) for name, matcher in of_rules]
+    sizes = [len(starts_us) for starts_us, _ in parts]
+    ranks = np.repeat([order.ranks.get(name, 0) for name, _ in of_rules], sizes).astype(np.int64)
+    starts_us, positions = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    ties = positions, np.repeat(np.arange(len(sizes)), sizes)
+    marked = dropped_first(excess, ranks, starts_us, ties, newest=order.newest)
+    found = Dropped()
+    for (name, matcher), part in zip(of_rules, np.split(marked, np.cumsum(sizes)[:-1]), strict=True):
+        if part.any():
+            found.by_rule[name] = int(part.sum())
+            of_keys = matcher.drop_runs(name, part, MOST_KEYS)
+            found.by_key.update({f"{name}: {key}": n for key, n in of_keys.items()})
+    return found

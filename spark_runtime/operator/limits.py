@@ -1,0 +1,197 @@
+"""What a pipeline may have in all, over all keys, and what each key group does to keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import I64
+from cep.counts import Counts, largest
+from cep.engine.chains.chain import Chain
+from cep.engine.matching.shedding import MOST_KEYS, DropOrder, Dropped, dropped_first
+from cep.errors import StateError
+from cep.program.opcodes import SEVERITIES
+from cep.rule_set import RuleSet
+
+
+class Then(StrEnum):
+    """What happens beyond a limit."""
+
+    FAIL = "fail"
+    OLDEST = "drop_oldest"
+    NEWEST = "drop_newest"
+    SEVERITY = "drop_least_severe"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit of all key groups together, and what happens beyond it."""
+
+    at_most: int
+    then: Then = Then.FAIL
+
+    def order(self, rules: RuleSet) -> DropOrder:
+        """Return what is dropped first. Shadow rules alert nobody, so they are below every severity."""
+        ranks: dict[str, int] = {}
+        if self.then is Then.SEVERITY:
+            ranks = {r.name: -1 if r.is_shadow else SEVERITIES.index(r.severity) for r in rules.rules}
+        return DropOrder(ranks, self.then is Then.NEWEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a pipeline; None: there is none.
+
+    Parameters
+    ----------
+    open_runs
+        Open runs of all rules after a micro-batch.
+    matches
+        Matches and timeouts of a micro-batch, without rows of views.
+    """
+
+    open_runs: Limit | None = None
+    matches: Limit | None = None
+
+    def __bool__(self) -> bool:
+        return self != Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """The limits as key group `group` of `n_groups` keeps them: it has its share of each."""
+
+    limits: Limits
+    n_groups: int
+    group: int
+    rules: RuleSet
+
+    def share(self, limit: Limit) -> int:
+        """Return how much of a limit the key group has."""
+        return max(limit.at_most // self.n_groups, 1)
+
+    def shed(self, chain: Chain, counts: Counts) -> None:
+        """Drop the open runs beyond the limit, and count them. `chain` counts them by rule.
+
+        Raises StateError: there are more, and the pipeline is to fail (E0722).
+        """
+        limit = self.limits.open_runs
+        if limit is None:
+            return
+        if limit.then is Then.FAIL:
+            found = {name: n for matcher in chain.matchers for name, n in matcher.open_runs.items()}
+            self.require("open_runs", "open runs", limit, found)
+            return
+        dropped = chain.shed_runs(self.share(limit), limit.order(self.rules))
+        note("open_runs", dropped, counts)
+
+    def require(self, name: str, what: str, limit: Limit, by_rule: dict[str, int]) -> None:
+        """Raise StateError if the rules have more than the share (E0722)."""
+        n, most = sum(by_rule.values()), self.share(limit)
+        if n > most:
+            rule, n_of_rule = next(iter(largest(by_rule, 1).items()))
+            raise StateError(
+                "E0722",
+                f"key group {self.group} has {n:,} {what}, {n_of_rule:,} of them of rule `{rule}`, "
+                f"and its share of `limits: {name}` is {most:,}",
+                "raise the limit, shorten the windows of the rules, or say what is lost: then: drop_oldest",
+            )
+
+
+def note(name: str, dropped: Dropped, counts: Counts) -> None:
+    """Count what was dropped beyond the limit `name`."""
+    if dropped.by_rule:
+        found = Counts(beyond={name: sum(dropped.by_rule.values())}, dropped_keys=dropped.by_key)
+        if name == "matches":
+            found.dropped_matches = dropped.by_rule
+        counts.add(found)
+
+
+class KeptMatches:
+    """The matches of one call of a key group within its limit. Which they are depends on all of them only.
+
+    A match has one row or more. Rows of views are not limited: each changes what the one before it left.
+    """
+
+    def __init__(self, of_group: GroupLimits, limit: Limit) -> None:
+        self._of_group = of_group
+        self._limit = limit
+        self._most = of_group.share(limit)
+        self._order = limit.order(of_group.rules)
+        self._views = pa.array([rule.name for rule in of_group.rules.rules if rule.is_view], pa.string())
+        self._tables: list[pa.Table] = []
+        self._n_rows = 0
+        self.dropped = Dropped()
+
+    def add(self, matches: pa.Table) -> None:
+        """Add a table (`carried_schema`)."""
+        self._tables.append(matches)
+        self._n_rows += matches.num_rows
+        if self._n_rows > 2 * self._most + _FEW_ROWS:
+            self._drop()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the matches that remain, in the order in which they were found."""
+        if self._n_rows > self._most:
+            self._drop()
+        yield from self._tables
+
+    def _drop(self) -> None:
+        found = pa.concat_tables(self._tables).combine_chunks()
+        is_limited = pc.invert(pc.is_in(found.column("rule"), self._views))
+        rows = np.flatnonzero(np.asarray(is_limited))
+        matches = found.take(pa.array(rows))
+        codes, first_rows = _numbered(matches)
+        excess = len(first_rows) - self._most
+        if excess > 0:
+            firsts = matches.select(["rule", "match_end"]).take(pa.array(first_rows))
+            names = firsts.column("rule").combine_chunks().dictionary_encode()
+            if self._limit.then is Then.FAIL:
+                self._of_group.require("matches", "matches", self._limit, _by_name(names))
+            ranks = np.array([self._order.ranks.get(name, 0) for name in names.dictionary.to_pylist()])
+            of_rule = np.asarray(names.indices)
+            ends_us = np.asarray(firsts.column("match_end").cast(pa.int64()))
+            dropped = dropped_first(excess, ranks[of_rule], ends_us, newest=self._order.newest)
+            self._count(matches.take(pa.array(first_rows[dropped])))
+            keeps = np.ones(found.num_rows, np.bool_)
+            keeps[rows[dropped[codes]]] = False
+            found = found.filter(pa.array(keeps))
+        self._tables, self._n_rows = [found], found.num_rows
+
+    def _count(self, dropped: pa.Table) -> None:
+        """Count dropped matches, one row for each, by rule, and by key those of the keys that lose most."""
+        by_rule, by_key = self.dropped.by_rule, self.dropped.by_key
+        for program in self._of_group.rules.programs:
+            for rule in program.rules:
+                own = dropped.filter(pc.equal(dropped.column("rule"), rule.name))
+                if own.num_rows:
+                    by_rule[rule.name] = by_rule.get(rule.name, 0) + own.num_rows
+                    for key, n in _heaviest(own, program.key):
+                        name = f"{rule.name}: {key}"
+                        by_key[name] = by_key.get(name, 0) + n
+
+
+_FEW_ROWS = 4096
+
+
+def _numbered(matches: pa.Table) -> tuple[I64, I64]:
+    """Return the number of the match of each row, and the first row of each match."""
+    codes = np.asarray(matches.column("match_id").combine_chunks().dictionary_encode().indices)
+    return codes, np.unique(codes, return_index=True)[1]
+
+
+def _by_name(names: pa.DictionaryArray) -> dict[str, int]:
+    counted = np.bincount(np.asarray(names.indices))
+    return dict(zip(names.dictionary.to_pylist(), counted.tolist(), strict=True))
+
+
+def _heaviest(rows: pa.Table, key: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the keys with the most rows, in words, and how many each has."""
+    found = rows.select(list(key)).group_by(list(key)).aggregate([([], "count_all")])
+    for row in found.sort_by([("count_all", "descending")]).slice(0, MOST_KEYS).to_pylist():
+        yield ", ".join(f"{name} = {row[name]}" for name in key), row["count_all"]

@@ -1,0 +1,268 @@
+"""Limits over all keys, as a key group keeps them: a plain model of a few rules says what remains."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cep.compiler.compile import compile_sources
+from cep.counts import MOST_NAMES, Counts
+from cep.engine.chains.chain import Chain
+from cep.engine.matching.matcher import Matcher
+from cep.engine.matching.shedding import MOST_KEYS
+from cep.errors import Source, StateError
+from cep.program.opcodes import SEVERITIES
+from cep.schema.text_values import event_table_schema
+from cep.settings.schema_file import load_streams
+from spark_runtime.operator.call import Call
+from spark_runtime.operator.limits import GroupLimits, Limit, Limits, Then
+from spark_runtime.state.recording import RecordedChain
+from tests.unit.engine.events import SECOND, STREAM, events
+
+WITHIN = 10
+LAST = {"low": "b", "high": "c", "by_s": "b", "unheard": "c"}
+KEY = {"low": "k", "high": "k", "by_s": "s", "unheard": "s"}
+RANK = {"low": 1, "high": 3, "by_s": 2, "unheard": -1}
+HEAD = {
+    "low": "SEVERITY low",
+    "high": "SEVERITY high",
+    "by_s": "",
+    "unheard": "SEVERITY critical STATUS shadow",
+}
+TEXT = "\n".join(
+    f"RULE {name} {HEAD[name]} FROM events PARTITION BY {KEY[name]} PATTERN a -> b "
+    f"WITHIN {WITHIN} SECONDS AFTER MATCH NO SKIP "
+    f"DEFINE a AS letter = 'a', b AS letter = '{last}' {rows}"
+    for (name, last), rows in zip(LAST.items(), ("", "ALL ROWS PER MATCH", "", ""), strict=True)
+)
+RULES = compile_sources([Source("r.cep", TEXT)], {"events": STREAM})
+
+Row = tuple[str, int, str, float, int, str]
+Found = tuple[str, str, int, int]
+"""Rule, key, start and end of a match, in seconds."""
+
+
+def test_severities_have_the_order_of_the_language() -> None:
+    ranks = {
+        SEVERITIES.index(rule.severity): rule.name for rule in RULES.rule_set.rules if not rule.is_shadow
+    }
+    assert [ranks[rank] for rank in sorted(ranks)] == ["low", "by_s", "high"]
+
+
+def first(then: Then, name: str, time: int) -> tuple[int, int]:
+    """Return a number by which things are dropped, the lowest first."""
+    if then is Then.SEVERITY:
+        return RANK[name], time
+    return 0, -time if then is Then.NEWEST else time
+
+
+@dataclass
+class Model:
+    """The rules above, event by event: a run is (rule, key, start)."""
+
+    open: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def micro_batch(self, rows: list[Row], until: int) -> list[Found]:
+        found: list[Found] = []
+        for row in sorted(rows, key=lambda row: row[1]):
+            time, letter = row[1], row[2]
+            for name, last in LAST.items():
+                key = row[0] if KEY[name] == "k" else row[5]
+                if letter == last:
+                    mine = [run for run in self.open if run[:2] == (name, key) and time <= run[2] + WITHIN]
+                    found += [(*run, time) for run in mine]
+                    self.open = [run for run in self.open if run not in mine]
+                if letter == "a":
+                    self.open.append((name, key, time))
+        self.open = [run for run in self.open if run[2] + WITHIN > until]
+        return found
+
+
+def batches(drawn: random.Random) -> list[tuple[list[Row], int]]:
+    """Return micro-batches, each with the time that it reaches. No two events have one time."""
+    times = sorted(drawn.sample(range(120), 90))
+    rows = [
+        (drawn.choice("kkkm"), time, drawn.choice("aaaabc"), 0.0, 0, drawn.choice("stu")) for time in times
+    ]
+    cuts = sorted(drawn.sample(range(120), drawn.randrange(2, 6)))
+    return [
+        ([row for row in rows if begin < row[1] <= end], end)
+        for begin, end in zip([-1, *cuts], [*cuts, 120], strict=True)
+    ]
+
+
+def called(chain: Chain, rows: list[Row], until: int, limits: Limits, n_groups: int = 1) -> Call:
+    call = Call(
+        chain, gets_whole=False, by_own_events=False, limits=GroupLimits(limits, n_groups, 0, chain.rules)
+    )
+    if rows:
+        chain.push_events(STREAM, events(*rows))
+    call.advance(None, until * SECOND)
+    call.keep_limits()
+    return call
+
+
+def counts_of(call: Call) -> Counts:
+    found = Counts()
+    for text in call.results().counts:
+        found.add(Counts.of_json(text))
+    return found
+
+
+def matches_of(call: Call) -> list[Found]:
+    found: dict[str, Found] = {}
+    for row in [row for table in call.found.matches for row in table.to_pylist()]:
+        times = row["match_start"] // SECOND, row["match_end"] // SECOND
+        found[row["match_id"]] = (row["rule"], row[KEY[row["rule"]]], *times)
+    return sorted(found.values())
+
+
+def total(split: dict[str, int]) -> int:
+    return sum(split.values())
+
+
+@pytest.mark.parametrize("then", list(Then)[1:])
+@pytest.mark.parametrize("seed", range(12))
+def test_what_remains_and_what_is_counted_as_dropped_is_what_a_plain_model_says(
+    seed: int, then: Then
+) -> None:
+    drawn = random.Random(f"{seed} {then}")
+    chain, model = Chain(RULES.rule_set), Model()
+    most_runs, most_matches = drawn.randrange(1, 30), drawn.randrange(1, 20)
+    limits = Limits(Limit(most_runs, then), Limit(most_matches, then))
+    n_dropped = 0
+    for rows, until in batches(drawn):
+        call = called(chain, rows, until, limits)
+        counts = counts_of(call)
+        expected = model.micro_batch(rows, until)
+        n_matches = Counter(name for name, *_ in expected)
+        # Between equal times of matches the place decides, so these are only counted.
+        expected.sort(key=lambda match: first(then, match[0], match[3]))
+        sure = expected[max(len(expected) - most_matches, 0) :]
+        bound = first(then, sure[0][0], sure[0][3]) if sure else None
+        reported = matches_of(call)
+        assert len(reported) == len(sure)
+        assert {m for m in sure if first(then, m[0], m[3]) != bound} <= set(reported) <= set(expected)
+        assert {rule: n for rule, n in counts.matches.items() if n} == n_matches
+        assert n_matches - Counter(match[0] for match in reported) == Counter(counts.dropped_matches)
+        # Runs that began together are dropped by the names of their rules.
+        model.open.sort(key=lambda run: (first(then, run[0], run[2])[0], run[2], run[0]))
+        if then is Then.NEWEST:
+            model.open.reverse()
+        beyond, model.open = model.open[:-most_runs], model.open[-most_runs:]
+        assert counts.dropped_runs == Counter(name for name, *_ in beyond)
+        open_runs = {name: n for matcher in chain.matchers for name, n in matcher.open_runs.items() if n}
+        assert open_runs == Counter(name for name, *_ in model.open)
+        assert counts.beyond.get("open_runs", 0) == len(beyond)
+        assert total(counts.dropped_keys) == len(beyond) + total(counts.dropped_matches)
+        assert counts.rows + counts.shadow_rows == sum(table.num_rows for table in call.found.matches)
+        n_dropped += len(beyond)
+    assert n_dropped or most_runs > 12
+
+
+@pytest.mark.parametrize("then", list(Then))
+@pytest.mark.parametrize("seed", range(4))
+def test_with_limits_that_are_not_reached_everything_is_the_same(seed: int, then: Then) -> None:
+    drawn = random.Random(seed)
+    plain, limited = Chain(RULES.rule_set), Chain(RULES.rule_set)
+    for rows, until in batches(drawn):
+        usual = called(plain, rows, until, Limits())
+        other = called(limited, rows, until, Limits(Limit(1000, then), Limit(1000, then)))
+        assert list(other.found.matches) == list(usual.found.matches)
+        assert other.results().counts == usual.results().counts
+        assert [m.snapshot() for m in limited.matchers] == [m.snapshot() for m in plain.matchers]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_record_repeats_what_was_dropped_whatever_the_limits_are_by_then(seed: int) -> None:
+    drawn = random.Random(seed)
+    chain = RecordedChain(RULES.rule_set, Chain(RULES.rule_set).matchers, {}, lambda contents: {})
+    before = [matcher.snapshot() for matcher in chain.matchers]
+    records = []
+    for rows, until in batches(drawn):
+        called(chain, rows, until, Limits(Limit(drawn.randrange(1, 20), drawn.choice(list(Then)[1:]))))
+        records.append(b"".join(chain.record()))
+    restored = [
+        Matcher.restore(program, data) for program, data in zip(RULES.rule_set.programs, before, strict=True)
+    ]
+    again = RecordedChain(RULES.rule_set, restored, {}, lambda contents: {})
+    for record in records:
+        again.repeat(record)
+    assert [matcher.snapshot() for matcher in again.matchers] == [m.snapshot() for m in chain.matchers]
+    assert total(again.matchers[0].counters.dropped_runs) > 0
+
+
+def many(n: int, letter: str = "a") -> list[Row]:
+    return [(f"k{time % 7}", time, letter, 0.0, 0, "s") for time in range(n)]
+
+
+def n_open(chain: Chain) -> int:
+    return sum(sum(matcher.open_runs.values()) for matcher in chain.matchers)
+
+
+def test_a_limit_is_divided_among_the_key_groups_and_each_has_one_at_least() -> None:
+    chain = Chain(RULES.rule_set)
+    called(chain, many(10), 9, Limits(Limit(33, Then.OLDEST)), 4)
+    assert n_open(chain) == 8
+    called(chain, [], 9, Limits(Limit(3, Then.OLDEST)), 4)
+    assert n_open(chain) == 1
+
+
+def test_more_open_runs_than_the_share_end_the_run_if_it_is_to_fail() -> None:
+    chain = Chain(RULES.rule_set)
+    called(chain, many(9), 8, Limits(Limit(72)), 2)
+    with pytest.raises(StateError) as caught:
+        called(chain, [("k", 9, "a", 0.0, 0, "s")], 9, Limits(Limit(72)), 2)
+    assert str(caught.value) == (
+        "error[E0722]: key group 0 has 40 open runs, 10 of them of rule `by_s`, and its share of "
+        "`limits: open_runs` is 36\n"
+        "help: raise the limit, shorten the windows of the rules, or say what is lost: then: drop_oldest"
+    )
+
+
+def test_more_matches_than_the_share_end_the_run_if_it_is_to_fail() -> None:
+    chain = Chain(RULES.rule_set)
+    limits = Limits(matches=Limit(10))
+    found = called(chain, [*many(4), ("k", 5, "b", 0.0, 0, "s")], 5, limits)
+    assert [match[0] for match in matches_of(found)] == ["by_s"] * 4
+    with pytest.raises(StateError, match=r"E0722.* 11 matches, 11 of them of rule `by_s`.* is 10"):
+        called(Chain(RULES.rule_set), [*many(11), ("k", 10, "b", 0.0, 0, "s")], 10, limits)
+
+
+def test_of_the_keys_only_those_that_lost_most_are_named() -> None:
+    chain = Chain(RULES.rule_set)
+    rows: list[Row] = [
+        (f"k{key}", 1 + key % 3, "a", 0.0, 0, "s") for key in range(MOST_NAMES) for _ in range(1 + key % 30)
+    ]
+    counts = counts_of(called(chain, rows, 0, Limits(Limit(1, Then.OLDEST))))
+    assert not counts.dropped_runs  # event time is before them
+    limits = Limits(Limit(1, Then.OLDEST), Limit(1, Then.OLDEST))
+    counts = counts_of(called(chain, [], 3, limits))
+    assert counts.dropped_runs["low"] > 100
+    assert counts.dropped_keys["low: k = k29"] == 30
+    assert {name.partition(":")[0] for name in counts.dropped_keys} == {*LAST}
+    assert len(counts.dropped_keys) == 2 * MOST_KEYS + 2
+
+
+def test_rows_of_views_are_not_limited(tmp_path: Path) -> None:
+    (tmp_path / "streams.yaml").write_text(
+        "tables: {accounts: {key: [id], event_time: ts, schema: {id: string, ts: timestamp, x: double}}}"
+    )
+    streams = load_streams(tmp_path / "streams.yaml")
+    rules = compile_sources([Source("v", "VIEW v KEY id FROM accounts SELECT x")], streams).rule_set
+    chain = Chain(rules)
+    limits = GroupLimits(Limits(matches=Limit(2, Then.OLDEST)), 1, 0, rules)
+    call = Call(chain, gets_whole=False, by_own_events=False, limits=limits)
+    rows = [{"id": f"a{at}", "ts": at * SECOND, "x": 1.0} for at in range(9)]
+    chain.push_events(
+        streams["accounts"], pa.Table.from_pylist(rows, event_table_schema(streams["accounts"]))
+    )
+    call.advance(None, 9 * SECOND)
+    call.keep_limits()
+    assert sum(table.num_rows for table in call.found.matches) == 9
+    assert not counts_of(call).dropped_matches
