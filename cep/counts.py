@@ -24,6 +24,9 @@ OpenRuns = dict[str, dict[str, int]]
 OpenSteps = dict[str, dict[str, dict[str, int]]]
 """By key group, and by rule, the number of open runs that wait for something, such as ``cashout``."""
 
+Busy = dict[str, list[Any]]
+"""By what a key has most of: how many it has, how many all keys have, and the key, or an empty text."""
+
 Highest = dict[str, tuple[int, str]]
 """By stream a largest number of microseconds, and the place in the input where it was seen."""
 
@@ -100,6 +103,8 @@ class Counts:
         By key group, the open runs of each rule after its last call.
     open_steps
         The same open runs by what they wait for, if the run has a live page.
+    busy
+        By key group its busiest keys in the last call (`spark_runtime.operator.busy_keys`).
     newest
         By key group its newest matches as JSON, if the run has a live page and its last call found any.
     rows, shadow_rows
@@ -164,6 +169,7 @@ class Counts:
     delay_us: Split = field(default_factory=dict, compare=False)
     open_runs: OpenRuns = field(default_factory=dict, compare=False)
     open_steps: OpenSteps = field(default_factory=dict, compare=False)
+    busy: dict[str, Busy] = field(default_factory=dict, compare=False)
     newest: dict[str, str] = field(default_factory=dict, compare=False)
     waiting: Split = field(default_factory=dict, compare=False)
     deadlines: Deadlines = field(default_factory=dict, compare=False)
@@ -237,6 +243,7 @@ class Counts:
         self.shadow_rows += other.shadow_rows
         self.open_runs |= other.open_runs
         self.open_steps |= other.open_steps
+        self.busy |= other.busy
         self.newest |= other.newest
         self.waiting |= other.waiting
         self.clocks |= other.clocks

@@ -18,6 +18,9 @@ from cep.errors import StateError
 from cep.program.opcodes import SEVERITIES
 from cep.rule_set import RuleSet
 
+HOT_PERCENT = 20
+"""The usual share above which a key is hot, in percent."""
+
 
 class Then(StrEnum):
     """What happens beyond a limit."""
@@ -53,13 +56,16 @@ class Limits:
         Open runs of all rules after a micro-batch.
     matches
         Matches and timeouts of a micro-batch, without rows of views.
+    hot_percent
+        A key with more of the events, or of the open runs of a rule, is hot.
     """
 
     open_runs: Limit | None = None
     matches: Limit | None = None
+    hot_percent: int | None = None
 
     def __bool__(self) -> bool:
-        return self != Limits()
+        return self.open_runs is not None or self.matches is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from cep.engine.chains.chain import Chain
 from cep.errors import StateError
 from cep.rule_set import RuleSet, of_rules
 from spark_runtime.compat.worker import mend_state_reader
+from spark_runtime.operator.busy_keys import busy_keys, watch_keys
 from spark_runtime.operator.call import Call, Moment, Results
 from spark_runtime.operator.limits import GroupLimits, Limits
 from spark_runtime.operator.owner import owners_of
@@ -219,24 +220,28 @@ class KeyGroups:
             newest=NewestMatches() if self.delivery.is_watched else None,
             limits=GroupLimits(self.limits, self.n_groups, moment.group, self.rules) if self.limits else None,
         )
-        n_touched = _n_touched(chain)
+        n_touched, percent = _n_touched(chain), self.limits.hot_percent
+        if percent is not None:
+            watch_keys(chain.matchers)
         call.push_all(parcels)
         call.advance(moment.spark_us, moment.cap_us, moment.clock_us)
         call.keep_limits()
         if _n_touched(chain) > n_touched:
             call.counts.state["touched"] = _n_touched(chain) - n_touched
+        group = str(moment.group)
         if moment.cap_us is not None:
-            group = str(moment.group)
             call.counts.waiting[group] = sum(matcher.n_waiting for matcher in chain.matchers)
             call.counts.waiting_bytes[group] = sum(matcher.waiting_bytes for matcher in chain.matchers)
         open_runs = {name: n for matcher in chain.matchers for name, n in matcher.open_runs.items() if n}
-        call.counts.open_runs[str(moment.group)] = open_runs
+        call.counts.open_runs[group] = open_runs
+        if percent is not None and (busy := busy_keys(chain.matchers, open_runs, percent)):
+            call.counts.busy[group] = busy
         if call.newest is not None:
-            call.counts.open_steps[str(moment.group)] = open_steps(chain)
-            call.counts.newest |= {str(moment.group): text} if (text := call.newest.text()) else {}
+            call.counts.open_steps[group] = open_steps(chain)
+            call.counts.newest |= {group: text} if (text := call.newest.text()) else {}
         deadline_us = chain.next_deadline_us()
         if self.rules.tells_end:
-            call.counts.deadlines[str(moment.group)] = deadline_us
+            call.counts.deadlines[group] = deadline_us
         return call.results(deadline_us)
 
     @property

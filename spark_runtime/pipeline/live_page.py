@@ -95,6 +95,7 @@ class LivePage:
             ],
             "dead_letters": dict(counts.reasons),
             "losses": _losses(counts),
+            "hot_keys": [] if run is None else [str(hot) for hot in run.totals.hot_now],
             "sinks": _sinks(self.watched, run),
             "batches": _batches(run),
             "gaps": self._gaps(),

@@ -83,6 +83,7 @@ class Metrics:
             counts = Counts() if run is None else _copied(run.totals.counts)
             yield from self._of_counts(counts, run)
             yield from self._of_rules(counts, [rule.name for rule in self._rules.rules])
+            yield from self._of_hot_keys(run)
             yield from self._of_sinks(counts, run)
             yield from self._of_batches(run)
             batches = None if run is None else run.batches
@@ -159,6 +160,13 @@ class Metrics:
             numbers = [counts.delays.get(delay_name(rule, at), 0) for at in range(len(DELAYS_S) + 1)]
             delays.add_metric([rule], _buckets(DELAYS_S, numbers), counts.delay_us.get(rule, 0) / 1e6)
         yield delays
+
+    def _of_hot_keys(self, run: PipelineRun | None) -> Iterator[Metric]:
+        help_text = "The share of a key of the last micro-batch, from 0 to 1, if it is hot."
+        shares = GaugeMetricFamily("cep_hot_key_share", help_text, labels=["of", "key"])
+        for hot in () if run is None else run.totals.hot_now[:MOST_NAMES]:
+            shares.add_metric([hot.of, hot.key], hot.share)
+        yield shares
 
     def _of_sinks(self, counts: Counts, run: PipelineRun | None) -> Iterator[Metric]:
         rows = dict.fromkeys(self._watched.pipeline.sink_names(), 0)

@@ -139,6 +139,8 @@ def _shown(pipeline: Pipeline, summary: Summary, *, is_quiet: bool) -> Iterator[
     if summary.time is not None:
         for word, text in summary.time.summary_lines():
             yield f"{word:<14}{'':>12}  {text}"
+    for hot in sorted(summary.hot_keys, key=lambda hot: -hot.share):
+        yield f"{'hot key':<14}{hot.share:>12.0%}  {hot}"
     for text in summary.sources:
         yield f"{'source':<14}{'':>12}  {text}"
     yield f"{'events/s':<14}{summary.events_per_second:>12,.0f}  while batches were processed"

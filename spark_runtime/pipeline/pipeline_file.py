@@ -29,7 +29,7 @@ from cep.settings.settings import Settings, check_place, one_of
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
-from spark_runtime.operator.limits import Limit, Limits, Then
+from spark_runtime.operator.limits import HOT_PERCENT, Limit, Limits, Then
 from spark_runtime.pipeline.address import Address, read_address
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline, Reload
 from spark_runtime.pipeline.other_files import require_pipeline
@@ -102,7 +102,7 @@ def _limit(given: OneLimit, settings: Settings) -> Limit | None:
 
 
 def _limits(given: LimitSettings, settings: Settings) -> Limits:
-    return Limits(given.open_runs, given.matches)
+    return Limits(given.open_runs, given.matches, given.hot_percent)
 
 
 def _texts(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
@@ -125,6 +125,7 @@ class LimitSettings:
 
     open_runs: Limit | None = declared.nested(OneLimit, _limit)
     matches: Limit | None = declared.nested(OneLimit, _limit)
+    hot_percent: int = declared.integer(HOT_PERCENT, at_least=1, name="hot_key_percent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class PipelineSettings:
     )
     reload: Reload = declared.choice({item.value: item for item in Reload})
     down_after_s: float = declared.duration(300.0, "s", above_zero=True, name="down_after")
-    limits: Limits = declared.nested(LimitSettings, _limits, default=Limits())
+    limits: Limits = declared.nested(LimitSettings, _limits, default=Limits(hot_percent=HOT_PERCENT))
     spark: tuple[tuple[str, str], ...] = declared.own(_texts, ())
 
 

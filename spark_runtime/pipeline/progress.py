@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cep.counts import Counts, absent_name
 from spark_runtime.event_time.time_status import TimeStatus
+from spark_runtime.pipeline.hot_keys import HotKey, hot_keys
 
 MOST_TIMES = 10_000
 """Micro-batches whose durations are kept."""
@@ -18,7 +19,7 @@ MOST_TIMES = 10_000
 _FOR_THE_NEXT = ("deadlines", "clocks")
 """Counts that serve the next micro-batch, and mean nothing to a user."""
 
-_FOR_METRICS = ("events_of", "delays", "delay_us", "open_runs", "open_steps", "newest")
+_FOR_METRICS = ("events_of", "delays", "delay_us", "open_runs", "open_steps", "newest", "busy")
 """Counts in the form of the metrics and of the live page of a running pipeline."""
 
 _FOR_GAPS = ("unseen",)
@@ -39,6 +40,7 @@ class Summary:
     processing_seconds: float  # of all of them
     was_stopped: bool = False
     time: TimeStatus | None = None  # of a stream
+    hot_keys: tuple[HotKey, ...] = ()  # of a stream: of each kind of things the largest share
     sources: tuple[str, ...] = ()  # their messages, such as how far the run lags
     read_columns: frozenset[tuple[str, str]] = frozenset()  # streams and their columns that rules read
 
@@ -74,6 +76,7 @@ class Summary:
             "was_stopped": self.was_stopped,
             "time": None if self.time is None else self.time.to_json(),
             "sources": list(self.sources),
+            "hot_keys": [asdict(hot) for hot in self.hot_keys],
         }
 
     @property
@@ -118,6 +121,8 @@ class Totals:
     counts: Counts = field(init=False)
     n_batches: int = 0
     times: Times = field(default_factory=Times)
+    hot: dict[str, HotKey] = field(default_factory=dict)  # of each kind of things the largest share
+    hot_now: tuple[HotKey, ...] = ()  # of the last micro-batch
     _last_batch: int = -1
 
     def __post_init__(self) -> None:
@@ -145,10 +150,23 @@ class Totals:
         self.counts.add(of_batch)
         return of_batch
 
+    def note_hot(self, batch: int, counts: Counts, percent: int) -> None:
+        """Note the hot keys of a micro-batch, after its counts were added."""
+        self.hot_now = tuple(hot_keys(batch, counts, self.counts.open_runs_of, percent))
+        for hot in self.hot_now:
+            known = self.hot.get(hot.of)
+            self.hot[hot.of] = hot if known is None or hot.share > known.share else known
+
     def summary(self, seconds: float, *, was_stopped: bool) -> Summary:
         """Return the totals as a summary."""
         return Summary(
-            self.counts, self.n_batches, seconds, tuple(self.times.last), self.times.seconds, was_stopped
+            self.counts,
+            self.n_batches,
+            seconds,
+            tuple(self.times.last),
+            self.times.seconds,
+            was_stopped,
+            hot_keys=tuple(self.hot.values()),
         )
 
     def line(self, seconds: float) -> Text:

@@ -230,6 +230,7 @@ class _Line:
             line.append("".join(f"\n{text}" for text in (held, *self.run.batches.shown)))
         if self.run.batches is not None:
             line.append("".join(f"\n{text}" for text in self.run.batches.of_sources()))
+        line.append("".join(f"\nhot key: {hot}" for hot in self.run.totals.hot_now))
         return line
 
 
@@ -531,6 +532,7 @@ class StreamRun(PipelineRun):
                 batches.complete(number, self.of_batch)
                 self._tell_absent()
                 self._tell_dropped(number)
+                self.totals.note_hot(number, self.of_batch, self.pipeline.limits.hot_percent or 100)
             except CepError as error:
                 self.failure = error
                 raise

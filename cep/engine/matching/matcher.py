@@ -219,6 +219,8 @@ class Matcher:
             suppressed=dict.fromkeys(names, 0),
             dropped_runs=dict.fromkeys(names, 0),
         )
+        self.busy_from: int | None = None  # None: `busiest` is not noted
+        self.busiest: dict[str, tuple[int, int, str]] = {}  # see `_note_busiest`
         self._position = 0
         self._looked_at = 0  # after this many events
         self._pending: list[pa.Table] = []
@@ -387,12 +389,12 @@ class Matcher:
         state.deadlines.forget()
         self.counters.dropped_runs[rule] = state.pool.n_dropped
         slots = np.argsort(-lost, kind="stable")[:most]
-        return {self._key_of(slot): int(lost[slot]) for slot in slots.tolist() if lost[slot]}
+        return {self.key_of(slot): int(lost[slot]) for slot in slots.tolist() if lost[slot]}
 
     def _state_of(self, rule: str) -> _RuleState:
         return next(state for state in self._rules if state.rule.name == rule)
 
-    def _key_of(self, slot: int) -> str:
+    def key_of(self, slot: int) -> str:
         """Return a key in words: ``card = c7``."""
         values = (keys[slot].as_py() for keys in self._keys.columns)
         return ", ".join(f"{name} = {value}" for name, value in zip(self.program.key, values, strict=True))
@@ -452,6 +454,8 @@ class Matcher:
             self.watermark_us,
             lambda number, rows: self._rules[number].report_windows(rows, found[number]),
         )
+        if order is not None:
+            self._note_busiest(order, slots)
 
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
         cells = ColumnCells(self.program, self._strings)
@@ -484,6 +488,27 @@ class Matcher:
                 if len(rows):
                     state.run(events, of_word, rows, self._position + part.start, matches)
         self._position += n_rows
+        self._note_busiest(order, slots)
+
+    def _note_busiest(self, order: OrderedEvents, slots: I32) -> None:
+        """Note the key with the most of these events, and of their keys the one with the most open runs of
+        each rule, if they have `busy_from` or more: how many, of how many events, and the key.
+        """
+        if self.busy_from is None or not len(order.codes):
+            return
+        streams, key = (stream.name for stream in self.program.streams), ", ".join(self.program.key)
+        name = f"events of {', '.join(streams)} by {key}"
+        numbers = {name: np.bincount(order.codes)} if len(order.codes) >= self.busy_from else {}
+        known = self.busiest.get(name, (0, 0, ""))
+        self.busiest[name] = known[0], known[1] + len(order.codes), known[2]
+        for state in self._rules:
+            if state.pool.meta[at.USED] - state.pool.meta[at.N_FREE] > self.busy_from:
+                numbers[f"open runs of {state.rule.name}"] = state.pool.keys[slots, at.N_RUNS]
+        for name, of_keys in numbers.items():
+            code = int(of_keys.argmax())
+            n, known = int(of_keys[code]), self.busiest.get(name, (0, 0, ""))
+            if n >= max(self.busy_from, known[0]):
+                self.busiest[name] = n, known[1], self.key_of(int(slots[code]))
 
     def _extended(self, table: pa.Table, cells: ColumnCells) -> tuple[pa.Table, OrderedEvents, I32]:
         """Return events with their columns of tables and windows, in order, and the slots of their keys."""
