@@ -167,7 +167,7 @@ def _dropped(counts: Counts) -> Iterator[_Row]:
     keys = _listed(counts.dropped_keys, ", ", "keys")
     of_keys = f"; most of {keys}" if keys else ""
     why = "more runs were open for one key than a rule may have"
-    if "open_runs" in counts.beyond:
+    if counts.beyond.keys() & {"open_runs", "open_runs_mb"}:
         why = "more runs were open than `MAX RUNS` or `limits` allow"
     for name, split, text in (
         ("dropped runs", counts.dropped_runs, why),

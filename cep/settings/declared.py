@@ -252,7 +252,11 @@ def own(
 
 
 def nested(
-    declaration: type[T], made: Callable[[Any, Settings], Any] | None = None, *, default: Any = None
+    declaration: type[T],
+    made: Callable[[Any, Settings], Any] | None = None,
+    *,
+    default: Any = None,
+    **more: Unpack[More],
 ) -> Any:
     """Declare a mapping with settings of its own; `made` turns the declared settings into its value."""
 
@@ -265,7 +269,7 @@ def nested(
         found = read(declaration, inner, is_complete=True)
         return found if made is None else made(found, inner)
 
-    return _declared(value, default, {}, form=form_of(declaration))
+    return _declared(value, default, more, form=form_of(declaration))
 
 
 def declared_settings(declaration: type) -> dict[str, Setting]:

@@ -22,6 +22,9 @@ HOT_PERCENT = 20
 """The usual share above which a key is hot, in percent."""
 
 
+_MB = 1 << 20
+
+
 class Then(StrEnum):
     """What happens beyond a limit."""
 
@@ -56,16 +59,19 @@ class Limits:
         Open runs of all rules after a micro-batch.
     matches
         Matches and timeouts of a micro-batch, without rows of views.
+    run_mb
+        Megabytes of memory of these runs, with the events that they have taken.
     hot_percent
         A key with more of the events, or of the open runs of a rule, is hot.
     """
 
     open_runs: Limit | None = None
     matches: Limit | None = None
+    run_mb: Limit | None = None
     hot_percent: int | None = None
 
     def __bool__(self) -> bool:
-        return self.open_runs is not None or self.matches is not None
+        return self != Limits(hot_percent=self.hot_percent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +88,43 @@ class GroupLimits:
         return max(limit.at_most // self.n_groups, 1)
 
     def shed(self, chain: Chain, counts: Counts) -> None:
-        """Drop the open runs beyond the limit, and count them. `chain` counts them by rule.
+        """Drop the open runs beyond the limits, and count them. `chain` counts them by rule.
 
         Raises StateError: there are more, and the pipeline is to fail (E0722).
         """
         limit = self.limits.open_runs
+        if limit is not None and limit.then is Then.FAIL:
+            self.require("open_runs", "open runs", limit, chain.open_runs)
+        elif limit is not None:
+            note("open_runs", chain.shed_runs(self.share(limit), limit.order(self.rules)), counts)
+        limit = self.limits.run_mb
         if limit is None:
             return
-        if limit.then is Then.FAIL:
-            found = {name: n for matcher in chain.matchers for name, n in matcher.open_runs.items()}
-            self.require("open_runs", "open runs", limit, found)
-            return
-        dropped = chain.shed_runs(self.share(limit), limit.order(self.rules))
-        note("open_runs", dropped, counts)
+        share = max(limit.at_most * _MB // self.n_groups, 1)
+        while (n_bytes := chain.run_bytes) > share and (n := sum(chain.open_runs.values())):
+            if limit.then is Then.FAIL:
+                raise self.beyond(
+                    "open_runs_mb", f"{n:,} open runs of {n_bytes:,} bytes", share, chain.open_runs
+                )
+            # Runs of different rules differ in size, so this may take several turns.
+            most = min(n * share // n_bytes, n - 1)
+            note("open_runs_mb", chain.shed_runs(most, limit.order(self.rules)), counts)
 
     def require(self, name: str, what: str, limit: Limit, by_rule: dict[str, int]) -> None:
         """Raise StateError if the rules have more than the share (E0722)."""
         n, most = sum(by_rule.values()), self.share(limit)
         if n > most:
-            rule, n_of_rule = next(iter(largest(by_rule, 1).items()))
-            raise StateError(
-                "E0722",
-                f"key group {self.group} has {n:,} {what}, {n_of_rule:,} of them of rule `{rule}`, "
-                f"and its share of `limits: {name}` is {most:,}",
-                "raise the limit, shorten the windows of the rules, or say what is lost: then: drop_oldest",
-            )
+            raise self.beyond(name, f"{n:,} {what}", most, by_rule)
+
+    def beyond(self, name: str, what: str, most: int, by_rule: dict[str, int]) -> StateError:
+        """Return the error of a key group with more than its share (E0722)."""
+        rule, n_of_rule = next(iter(largest(by_rule, 1).items()))
+        return StateError(
+            "E0722",
+            f"key group {self.group} has {what}, {n_of_rule:,} of them of rule `{rule}`, "
+            f"and its share of `limits: {name}` is {most:,}",
+            "raise the limit, shorten the windows of the rules, or say what is lost: then: drop_oldest",
+        )
 
 
 def note(name: str, dropped: Dropped, counts: Counts) -> None:

@@ -232,7 +232,7 @@ class KeyGroups:
         if moment.cap_us is not None:
             call.counts.waiting[group] = sum(matcher.n_waiting for matcher in chain.matchers)
             call.counts.waiting_bytes[group] = sum(matcher.waiting_bytes for matcher in chain.matchers)
-        open_runs = {name: n for matcher in chain.matchers for name, n in matcher.open_runs.items() if n}
+        open_runs = {name: n for name, n in chain.open_runs.items() if n}
         call.counts.open_runs[group] = open_runs
         if percent is not None and (busy := busy_keys(chain.matchers, open_runs, percent)):
             call.counts.busy[group] = busy

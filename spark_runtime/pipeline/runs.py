@@ -70,6 +70,9 @@ _POLL_SECONDS = 0.25
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
+_LIMITED = {"open_runs": "open runs", "open_runs_mb": "open runs", "matches": "matches"}
+"""What each limit of a pipeline drops."""
+
 _HEAP_FOR_WAITING = 11
 """Java's heap must be this many times as large as the waiting events that tasks hold at a time.
 
@@ -483,8 +486,8 @@ class StreamRun(PipelineRun):
                 self.told_limits.add(name)
                 keys = ", ".join(f"{key} ({n:,})" for key, n in largest(counts.dropped_keys, 3).items())
                 self._say(
-                    f"warning[E0722]: micro-batch {number} had {n:,} {name.replace('_', ' ')} too many: they "
-                    f"were dropped beyond `limits: {name}`. Most were of {keys}. "
+                    f"warning[E0722]: micro-batch {number} had {n:,} {_LIMITED[name]} too many: they were "
+                    f"dropped beyond `limits: {name}`. Most were of {keys}. "
                     f"What follows is in the summary and in cep gaps {self.pipeline.checkpoint}"
                 )
 

@@ -126,6 +126,16 @@ class Chain:
         """The input is complete: every window closes."""
         self.advance(END_OF_TIME_US, put, in_parts=in_parts)
 
+    @property
+    def open_runs(self) -> dict[str, int]:
+        """Number of open runs of all keys, by rule."""
+        return {name: n for matcher in self.matchers for name, n in matcher.open_runs.items()}
+
+    @property
+    def run_bytes(self) -> int:
+        """The bytes of the open runs in memory; those of rules with corrections are not counted."""
+        return sum(matcher.run_bytes for matcher in self.matchers if isinstance(matcher, Matcher))
+
     def shed_runs(self, most: int, order: DropOrder) -> Dropped:
         """Drop the open runs of all keys and rules beyond `most`; with corrections there is no such limit."""
         return shed_runs([each for each in self.matchers if isinstance(each, Matcher)], most, order)

@@ -370,6 +370,14 @@ class Matcher:
                     steps[words] = steps.get(words, 0) + n
         return found
 
+    @property
+    def run_bytes(self) -> int:
+        """The bytes of the open runs in memory, with the events that they have taken."""
+        pools = [state.pool for state in self._rules]
+        rows: int = sum(pool.total * pool.runs.shape[1] for pool in pools)
+        nodes = sum(int(pool.meta[at.N_NODES]) * at.NODE_WIDTH for pool in pools)
+        return 8 * (rows + nodes) + int(self._kept.columns.nbytes)
+
     def started(self, rule: str) -> tuple[I64, I64]:
         """Return the start times and positions of the open runs of a rule, key by key, in order."""
         pool = self._state_of(rule).pool
@@ -387,6 +395,8 @@ class Matcher:
         state = self._state_of(rule)
         state.pool, lost = state.pool.without(dropped)
         state.deadlines.forget()
+        state.nodes.compact(state.pool, ())
+        self._forget_events()
         self.counters.dropped_runs[rule] = state.pool.n_dropped
         slots = np.argsort(-lost, kind="stable")[:most]
         return {self.key_of(slot): int(lost[slot]) for slot in slots.tolist() if lost[slot]}

@@ -234,6 +234,28 @@ def test_more_matches_than_the_share_end_the_run_if_it_is_to_fail() -> None:
         called(Chain(RULES.rule_set), [*many(11), ("k", 10, "b", 0.0, 0, "s")], 10, limits)
 
 
+@pytest.mark.parametrize("then", list(Then)[1:])
+def test_open_runs_stay_within_their_bytes_and_are_those_that_a_number_would_leave(then: Then) -> None:
+    drawn = random.Random(then)
+    chain, other, n_dropped = Chain(RULES.rule_set), Chain(RULES.rule_set), 0
+    for rows, until in batches(drawn):
+        counts = counts_of(called(chain, rows, until, Limits(run_mb=Limit(1, then)), 3000))
+        assert chain.run_bytes <= (1 << 20) // 3000
+        n_dropped += counts.beyond.get("open_runs_mb", 0)
+        assert total(counts.dropped_runs) == counts.beyond.get("open_runs_mb", 0)
+        called(other, rows, until, Limits(Limit(n_open(chain), then)) if n_open(chain) else Limits())
+        assert other.open_runs == chain.open_runs
+    assert n_dropped > 10
+    assert chain.run_bytes > 0
+
+
+def test_more_bytes_of_open_runs_than_the_share_end_the_run_if_it_is_to_fail() -> None:
+    limits = Limits(run_mb=Limit(1))
+    assert n_open(called(Chain(RULES.rule_set), many(9), 8, limits).chain) == 36
+    with pytest.raises(StateError, match=r"has 36 open runs of [\d,]+ bytes, 9 .*open_runs_mb` is 1,048"):
+        called(Chain(RULES.rule_set), many(9), 8, limits, 1000)
+
+
 def test_of_the_keys_only_those_that_lost_most_are_named() -> None:
     chain = Chain(RULES.rule_set)
     rows: list[Row] = [
