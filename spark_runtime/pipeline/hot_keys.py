@@ -29,16 +29,9 @@ class HotKey:
 
 
 def hot_keys(batch: int, counts: Counts, open_runs: Split, percent: int) -> Iterator[HotKey]:
-    """Yield the hot keys of micro-batch `batch`: one at most of a kind of things.
+    """Yield the hot keys of micro-batch `batch`, which has `counts`: one at most of a kind of things.
 
-    Parameters
-    ----------
-    counts
-        Those of the micro-batch.
-    open_runs
-        All open runs after it, by rule.
-    percent
-        A key with more is hot.
+    `open_runs` are all open runs after it, by rule. A key with more than `percent` is hot.
     """
     groups = counts.busy.values()
     for name in dict.fromkeys(name for group in groups for name in group):

@@ -387,10 +387,7 @@ class Matcher:
     def drop_runs(self, rule: str, dropped: npt.NDArray[np.bool_], most: int) -> dict[str, int]:
         """Drop open runs of a rule; return how many each key loses, of the `most` keys that lose most.
 
-        Parameters
-        ----------
-        dropped : (n,) bool
-            Of the runs in the order of `started`.
+        `dropped` (bool[n]) is of the runs in the order of `started`.
         """
         state = self._state_of(rule)
         state.pool, lost = state.pool.without(dropped)

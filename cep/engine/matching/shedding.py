@@ -16,14 +16,8 @@ MOST_KEYS = 10
 
 @dataclass(frozen=True, slots=True)
 class DropOrder:
-    """What is dropped first: what belongs to the rules of the lowest rank, and of that the oldest.
-
-    Parameters
-    ----------
-    ranks
-        The rank of each rule by its name; 0 if it is not named.
-    newest
-        Whether the newest is dropped first, instead of the oldest.
+    """What is dropped first: what belongs to the rules of the lowest rank, and of that the oldest, or the
+    `newest`. `ranks`: by the name of the rule; 0 if it is not named.
     """
 
     ranks: Mapping[str, int] = field(default_factory=dict)
@@ -43,12 +37,9 @@ def dropped_first(
 ) -> Mask:
     """Return which `n` of m things are dropped (bool[m]).
 
-    Parameters
-    ----------
-    ranks, times_us : (m,) int64
-        The lowest rank is dropped first, and of one rank the earliest time, or the latest if `newest`.
-    ties : each (m,) int64
-        What decides between equal times, the last one first, as in `numpy.lexsort`; then the place does.
+    The lowest of `ranks` (int64[m]) is dropped first, and of one rank the earliest of `times_us` (int64[m]),
+    or the latest if `newest`. `ties` (each int64[m]) decide between equal times, the last one first, as in
+    `numpy.lexsort`; then the place does.
     """
     dropped = np.zeros(len(times_us), np.bool_)
     for rank in np.unique(ranks).tolist():

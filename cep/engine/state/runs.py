@@ -80,10 +80,7 @@ class RunPool:
     def without(self, dropped: npt.NDArray[np.bool_]) -> tuple[RunPool, I64]:
         """Return the pool without some runs, which count as dropped, and how many each key loses.
 
-        Parameters
-        ----------
-        dropped : (total,) bool
-            Of the runs in the order of `live_rows`.
+        `dropped` (bool[total]) is of the runs in the order of `live_rows`.
         """
         slots = np.repeat(np.arange(len(self.keys)), self.keys[:, at.N_RUNS])
         lost = np.bincount(slots[dropped], minlength=len(self.keys))
