@@ -20,9 +20,7 @@ _LOSSES: Mapping[str, str] = {
     "malformed": "dead_letter",
     "late": "late",
     "uncorrected": "late",
-    **dict.fromkeys(
-        ("dropped runs", "lost matches", "of keys", "refused files", "gone files", "changed files"), ""
-    ),
+    **dict.fromkeys(("dropped runs", "unreported", "refused files", "gone files", "changed files"), ""),
     **dict.fromkeys(("lost", "refused rows", "stale tables"), ""),
 }
 """Lines that say what was lost -> the output that has it; empty: none has."""

@@ -19,8 +19,9 @@ from cep.errors import Source, StateError
 from cep.program.opcodes import SEVERITIES
 from cep.schema.text_values import event_table_schema
 from cep.settings.schema_file import load_streams
-from spark_runtime.operator.call import Call
+from spark_runtime.operator.call import Call, Moment
 from spark_runtime.operator.limits import GroupLimits, Limit, Limits, Then
+from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.state.recording import RecordedChain
 from tests.unit.engine.events import SECOND, STREAM, events
 
@@ -288,3 +289,25 @@ def test_rows_of_views_are_not_limited(tmp_path: Path) -> None:
     call.keep_limits()
     assert sum(table.num_rows for table in call.found.matches) == 9
     assert not counts_of(call).dropped_matches
+
+
+def test_the_operator_keeps_the_limits_of_its_key_group_and_names_hot_keys() -> None:
+    limits = Limits(Limit(4, Then.OLDEST), Limit(2, Then.NEWEST), hot_percent=20)
+    operator = KeyGroups(RULES.rule_set, n_groups=2, limits=limits)
+    chain = Chain(RULES.rule_set)
+    chain.push_events(STREAM, events(*many(9), ("k", 9, "b", 0.0, 0, "s")))
+    results = operator.results(chain, Moment(0, 9 * SECOND, None, None), [])
+    counts = Counts()
+    for text in results.counts:
+        counts.add(Counts.of_json(text))
+    assert sum(map(len, results.found.matches)) == counts.rows == 1
+    assert counts.dropped_matches == {"by_s": 8}
+    assert counts.open_runs == {"0": {"low": 1, "unheard": 1}}
+    assert counts.dropped_runs == {"low": 8, "high": 9, "unheard": 8}
+    assert counts.beyond == {"matches": 8, "open_runs": 25}
+    assert counts.busy["0"]["events of events by k"] == [0, 10, ""]
+    operator = KeyGroups(RULES.rule_set, n_groups=2)
+    chain.push_events(STREAM, events(*[("k", 10, "a", 0.0, 0, "s")] * 9))
+    results = operator.results(chain, Moment(0, 10 * SECOND, None, None), [])
+    assert "beyond" not in results.counts[-1]
+    assert n_open(chain) == 9 * 4 + 2
