@@ -51,7 +51,6 @@ _BY_NAME = {
     "timeouts": "timeouts",
     "suppressed": "suppressed",
     "dropped_runs": "dropped_runs",
-    "dropped_matches": "dropped_matches",
     "retracted": "retracted",
 }
 """Name of a count -> the field of `cep.counts.Counts` that splits it."""
