@@ -203,10 +203,15 @@ def test_what_planning_found_removed_is_in_the_plan_and_counts_once() -> None:
     assert "lost" not in json.loads(Plan(()).to_json())  # the identities of plans depend on it
 
 
-def test_dropped_runs_lie_between_the_watermark_before_and_the_latest_event() -> None:
-    counts = Counts(dropped_runs={"one": 3, "two": 0})
+def test_dropped_runs_and_matches_lie_between_the_watermark_before_and_the_latest_event() -> None:
+    counts = Counts(dropped_runs={"one": 3, "two": 0}, dropped_matches={"two": 4})
     entries = entries_of(counts, None, Reached(50), Reached(60, {"payments": (75, "")}))
-    assert entries == (Entry(Loss.DROPPED, "one", 0, 3, 50, 75, 7),)
+    assert entries == (
+        Entry(Loss.DROPPED, "one", 0, 3, 50, 75, 7),
+        Entry(Loss.DROPPED_MATCHES, "two", 0, 4, 50, 75, 7),
+    )
+    only = Counts(dropped_runs={"one": 0}, dropped_matches={"two": 4})
+    assert entries_of(only, None, Reached(50), Reached(60, {"payments": (75, "")})) == entries[1:]
 
 
 # ---------------------------------------------------------------- rules
