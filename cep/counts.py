@@ -45,6 +45,7 @@ class Loss(StrEnum):
     CHANGED = "changed files"
     DROPPED = "dropped runs"
     DROPPED_MATCHES = "dropped matches"
+    DROPPED_EVENTS = "dropped events"
     DOWN = "down"
     LATE_START = "late start"
 
@@ -75,9 +76,12 @@ class Counts:
         Matches that a correction withdrew, by rule.
     dropped_matches
         Matches that a limit of the pipeline dropped, by rule. They are among `matches`.
+    dropped_events
+        Waiting events that a limit of the pipeline dropped, by stream.
     dropped_keys
-        Runs and matches that limits of the pipeline dropped, by rule and key (``r: card = c7``): of the keys
-        that lost most in a call, and limited to the largest `MOST_NAMES`.
+        Runs, matches and events that limits of the pipeline dropped, by rule and key (``r: card = c7``): of
+        the keys that lost most in a call, and limited to the largest `MOST_NAMES`. Events have the first rule
+        of those that read them by one key.
     beyond
         By limit of the pipeline (``open_runs``) how much was dropped.
     unseen
@@ -152,6 +156,7 @@ class Counts:
     suppressed: Split = field(default_factory=dict)
     dropped_runs: Split = field(default_factory=dict)
     dropped_matches: Split = field(default_factory=dict)
+    dropped_events: Split = field(default_factory=dict)
     dropped_keys: Split = field(default_factory=dict, compare=False)
     beyond: Split = field(default_factory=dict)
     retracted: Split = field(default_factory=dict)
@@ -312,7 +317,7 @@ _SPLITS = (
         "suppressed",
         "dropped_runs",
     ),
-    *("dropped_matches", "dropped_keys", "beyond"),
+    *("dropped_matches", "dropped_events", "dropped_keys", "beyond"),
     *("versions", "retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
     *("stale_tables", "state", "records", "absent", "looked_at", "events_of", "delays", "delay_us"),
 )

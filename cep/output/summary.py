@@ -20,8 +20,8 @@ _LOSSES: Mapping[str, str] = {
     "malformed": "dead_letter",
     "late": "late",
     "uncorrected": "late",
-    **dict.fromkeys(("dropped runs", "unreported", "refused files", "gone files", "changed files"), ""),
-    **dict.fromkeys(("lost", "refused rows", "stale tables"), ""),
+    **dict.fromkeys(("dropped runs", "dropped events", "unreported", "lost", "refused rows"), ""),
+    **dict.fromkeys(("refused files", "gone files", "changed files", "stale tables"), ""),
 }
 """Lines that say what was lost -> the output that has it; empty: none has."""
 
@@ -169,6 +169,7 @@ def _dropped(counts: Counts) -> Iterator[_Row]:
         why = "more runs were open than `MAX RUNS` or `limits` allow"
     for name, split, text in (
         ("dropped runs", counts.dropped_runs, why),
+        ("dropped events", counts.dropped_events, "too many waited for the watermark"),
         ("unreported", counts.dropped_matches, "matches beyond `limits`"),
     ):
         found = {rule: count for rule, count in split.items() if count}

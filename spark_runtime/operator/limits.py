@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64
-from cep.counts import Counts, largest
+from cep.counts import Counts, Loss, largest, unseen_name
 from cep.engine.chains.chain import Chain
 from cep.engine.matching.shedding import MOST_KEYS, DropOrder, Dropped, dropped_first
 from cep.errors import StateError
@@ -61,6 +61,8 @@ class Limits:
         Matches and timeouts of a micro-batch, without rows of views.
     run_mb
         Megabytes of memory of these runs, with the events that they have taken.
+    waiting_events
+        Events that wait for the watermark after a micro-batch.
     hot_percent
         A key with more of the events, or of the open runs of a rule, is hot.
     """
@@ -68,6 +70,7 @@ class Limits:
     open_runs: Limit | None = None
     matches: Limit | None = None
     run_mb: Limit | None = None
+    waiting_events: Limit | None = None
     hot_percent: int | None = None
 
     def __bool__(self) -> bool:
@@ -97,6 +100,7 @@ class GroupLimits:
             self.require("open_runs", "open runs", limit, chain.open_runs)
         elif limit is not None:
             note("open_runs", chain.shed_runs(self.share(limit), limit.order(self.rules)), counts)
+        self._shed_waiting(chain, counts)
         limit = self.limits.run_mb
         if limit is None:
             return
@@ -109,6 +113,22 @@ class GroupLimits:
             # Runs of different rules differ in size, so this may take several turns.
             most = min(n * share // n_bytes, n - 1)
             note("open_runs_mb", chain.shed_runs(most, limit.order(self.rules)), counts)
+
+    def _shed_waiting(self, chain: Chain, counts: Counts) -> None:
+        limit = self.limits.waiting_events
+        if limit is None or sum(matcher.n_waiting for matcher in chain.matchers) <= self.share(limit):
+            return
+        if limit.then is Then.FAIL:
+            self.require("waiting_events", "waiting events", limit, chain.waiting_events)
+            return
+        dropped = chain.shed_waiting(self.share(limit), limit.order(self.rules))
+        of_streams = {stream: n for stream, (n, *_) in dropped.by_stream.items()}
+        if of_streams:
+            unseen = {unseen_name(Loss.DROPPED_EVENTS, name): at for name, at in dropped.by_stream.items()}
+            beyond = {"waiting_events": sum(of_streams.values())}
+            found = Counts(dropped_events=of_streams, dropped_keys=dropped.by_key, beyond=beyond)
+            found.unseen.update(unseen)
+            counts.add(found)
 
     def require(self, name: str, what: str, limit: Limit, by_rule: dict[str, int]) -> None:
         """Raise StateError if the rules have more than the share (E0722)."""

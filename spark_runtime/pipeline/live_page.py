@@ -177,6 +177,7 @@ def _losses(counts: Counts) -> dict[str, int]:
         "messages removed before they were read": sum(counts.lost.values()),
         "runs dropped by a limit": sum(counts.dropped_runs.values()),
         "matches dropped by a limit": sum(counts.dropped_matches.values()),
+        "waiting events dropped by a limit": sum(counts.dropped_events.values()),
         "rows that a sink refused": sum(counts.refused_rows.values()),
         "tables that cannot be used": sum(counts.stale_tables.values()),
     }

@@ -54,6 +54,7 @@ _BY_RULE = (
 _SPLITS = (
     _Split("versions", "cep_versions", "table", "Versions of rows of tables."),
     _Split("late_of", "cep_late_events", "stream", "Events that the watermark had passed."),
+    _Split("dropped_events", "cep_dropped_events", "stream", "Waiting events dropped beyond `limits`."),
     _Split("reasons", "cep_dead_letters", "reason", "Records that could not become events."),
     _Split("lost", "cep_lost_messages", "partition", "Messages that were removed before they were read."),
     _Split("tombstones", "cep_tombstones", "partition", "Messages without a value."),

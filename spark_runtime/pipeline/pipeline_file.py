@@ -102,7 +102,7 @@ def _limit(given: OneLimit, settings: Settings) -> Limit | None:
 
 
 def _limits(given: LimitSettings, settings: Settings) -> Limits:
-    return Limits(given.open_runs, given.matches, given.run_mb, given.hot_percent)
+    return Limits(given.open_runs, given.matches, given.run_mb, given.waiting, given.hot_percent)
 
 
 def _texts(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
@@ -126,6 +126,7 @@ class LimitSettings:
     open_runs: Limit | None = declared.nested(OneLimit, _limit)
     matches: Limit | None = declared.nested(OneLimit, _limit)
     run_mb: Limit | None = declared.nested(OneLimit, _limit, name="open_runs_mb")
+    waiting: Limit | None = declared.nested(OneLimit, _limit, name="waiting_events")
     hot_percent: int = declared.integer(HOT_PERCENT, at_least=1, name="hot_key_percent")
 
 

@@ -70,7 +70,12 @@ _POLL_SECONDS = 0.25
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
-_LIMITED = {"open_runs": "open runs", "open_runs_mb": "open runs", "matches": "matches"}
+_LIMITED = {
+    "open_runs": "open runs",
+    "open_runs_mb": "open runs",
+    "waiting_events": "waiting events",
+    "matches": "matches",
+}
 """What each limit of a pipeline drops."""
 
 _HEAP_FOR_WAITING = 11

@@ -28,7 +28,7 @@ import pyarrow as pa
 from cep.engine.chains.chain import Chain
 from cep.engine.corrections.corrector import Corrector
 from cep.engine.matching.matcher import Emit, Matcher
-from cep.engine.matching.shedding import DropOrder, Dropped
+from cep.engine.matching.shedding import DropOrder, Dropped, DroppedEvents
 from cep.engine.state.sections import moved
 from cep.program.identity import SharedIdentity, packed_json_in
 from cep.rule_set import RuleSet
@@ -63,6 +63,9 @@ class _What(IntEnum):
 
     SHED = 5
     """Open runs beyond a number were dropped, in this order."""
+
+    SHED_WAITING = 6
+    """Waiting events were, in the same way."""
 
 
 Contents = Mapping[str, str]
@@ -199,9 +202,10 @@ class RecordedChain(Chain):
                     super().advance(time_us, _forget)
                 case _What.ADVANCE_APART:
                     super().advance(time_us, _forget, put_beyond=_forget)
-                case _What.SHED:
+                case _What.SHED | _What.SHED_WAITING:
                     found = json.loads(data.to_pybytes())
-                    super().shed_runs(found["most"], DropOrder(found["ranks"], found["newest"]))
+                    shed = super().shed_runs if what == _What.SHED else super().shed_waiting
+                    shed(found["most"], DropOrder(found["ranks"], found["newest"]))
         self._steps.clear()  # what the chain does through its own methods
 
     def _events(self, data: pa.Buffer, number: int, layout: Layout | None) -> tuple[int, pa.Table]:
@@ -239,10 +243,21 @@ class RecordedChain(Chain):
     def shed_runs(self, most: int, order: DropOrder) -> Dropped:
         """Drop the open runs of all keys and rules beyond `most`."""
         dropped = super().shed_runs(most, order)
-        if dropped.by_rule:  # limits, and severities, may be others when it is repeated
-            what = {"most": most, "ranks": dict(order.ranks), "newest": order.newest}
-            self._add(_What.SHED, data=json.dumps(what).encode())
+        if dropped.by_rule:
+            self._add_shed(_What.SHED, most, order)
         return dropped
+
+    def shed_waiting(self, most: int, order: DropOrder) -> DroppedEvents:
+        """Drop the waiting events of all keys and programs beyond `most`."""
+        dropped = super().shed_waiting(most, order)
+        if dropped.by_stream:
+            self._add_shed(_What.SHED_WAITING, most, order)
+        return dropped
+
+    def _add_shed(self, what: _What, most: int, order: DropOrder) -> None:
+        """Record an order: limits, and severities, may be others when it is repeated."""
+        found = {"most": most, "ranks": dict(order.ranks), "newest": order.newest}
+        self._add(what, data=json.dumps(found).encode())
 
 
 def _forget(matches: pa.Table) -> None:

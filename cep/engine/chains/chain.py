@@ -21,7 +21,7 @@ from cep.engine.chains.linked import LinkedPrograms
 from cep.engine.corrections.corrector import Corrector
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.engine.matching.matcher import Emit, Matcher
-from cep.engine.matching.shedding import DropOrder, Dropped, shed_runs
+from cep.engine.matching.shedding import DropOrder, Dropped, DroppedEvents, shed_runs, shed_waiting
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
 from cep.program.program import Program
@@ -139,6 +139,16 @@ class Chain:
     def shed_runs(self, most: int, order: DropOrder) -> Dropped:
         """Drop the open runs of all keys and rules beyond `most`; with corrections there is no such limit."""
         return shed_runs([each for each in self.matchers if isinstance(each, Matcher)], most, order)
+
+    @property
+    def waiting_events(self) -> dict[str, int]:
+        """Number of waiting events of all keys, without versions, by the first rule of a program."""
+        matchers = [each for each in self.matchers if isinstance(each, Matcher)]
+        return {matcher.program.rules[0].name: len(matcher.waiting_us()) for matcher in matchers}
+
+    def shed_waiting(self, most: int, order: DropOrder) -> DroppedEvents:
+        """Drop the waiting events of all keys and programs beyond `most`."""
+        return shed_waiting([each for each in self.matchers if isinstance(each, Matcher)], most, order)
 
     def next_deadline_us(self) -> int | None:
         """Return the first time at which `advance` has something to do, or None."""

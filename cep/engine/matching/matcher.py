@@ -49,6 +49,7 @@ from cep.expression import Type
 from cep.program.identity import RuleIdentity
 from cep.program.opcodes import SelectionCode
 from cep.program.program import TIME_COLUMN, Program, RuleProgram, bits_column
+from cep.program.tables import VERSION_COLUMN
 
 if TYPE_CHECKING:
     from cep.engine.tables.tables import GivenTable
@@ -369,6 +370,30 @@ class Matcher:
                     words = awaited(state.rule, number)
                     steps[words] = steps.get(words, 0) + n
         return found
+
+    def waiting_us(self) -> I64:
+        """Return the times of the events that wait, without versions of tables, in order of arrival."""
+        table, rows = self._waiting()
+        return np.zeros(0, np.int64) if table is None else np.asarray(table.column(TIME_COLUMN))[rows]
+
+    def drop_waiting(self, dropped: npt.NDArray[np.bool_]) -> pa.Table:
+        """Drop events that wait, and return them. `dropped` (bool[n]) is of the events of `waiting_us`."""
+        table, rows = self._waiting()
+        assert table is not None
+        keeps = np.ones(table.num_rows, np.bool_)
+        keeps[rows[dropped]] = False
+        self._pending = [table.filter(pa.array(keeps))] if keeps.any() else []
+        return table.filter(pa.array(~keeps))
+
+    def _waiting(self) -> tuple[pa.Table | None, I64]:
+        """Return what waits as one table, and its rows that are events."""
+        if not self._pending:
+            return None, np.zeros(0, np.int64)
+        table = pa.concat_tables(self._pending).combine_chunks()
+        self._pending = [table]
+        if VERSION_COLUMN not in table.column_names:
+            return table, np.arange(table.num_rows)
+        return table, np.flatnonzero(np.asarray(table.column(VERSION_COLUMN)) == 0)
 
     @property
     def run_bytes(self) -> int:

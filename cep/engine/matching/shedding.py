@@ -1,4 +1,4 @@
-"""Which open runs are dropped when there are more than a limit of all keys allows."""
+"""Which open runs and waiting events are dropped when there are more than a limit of all keys allows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from cep.arrays import I64, Mask
 from cep.engine.matching.matcher import Matcher
+from cep.program.program import STREAM_COLUMN, TIME_COLUMN, Program
 
 MOST_KEYS = 10
 """Keys that are named of those that lose something: of each rule those that lose most."""
@@ -82,3 +84,50 @@ def shed_runs(matchers: Sequence[Matcher], most: int, order: DropOrder) -> Dropp
             of_keys = matcher.drop_runs(name, part, MOST_KEYS)
             found.by_key.update({f"{name}: {key}": n for key, n in of_keys.items()})
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedEvents:
+    """Events that were dropped while they waited: by stream their number, first and last time; by key."""
+
+    by_stream: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    by_key: dict[str, int] = field(default_factory=dict)
+
+
+def shed_waiting(matchers: Sequence[Matcher], most: int, order: DropOrder) -> DroppedEvents:
+    """Drop the waiting events of all keys of all matchers beyond `most`, as if they had never come.
+
+    An event that several programs read waits in each of them. Its rank is that of the most important rule of
+    the program.
+    """
+    in_order = sorted(matchers, key=lambda matcher: matcher.program.rules[0].name)
+    times = [matcher.waiting_us() for matcher in in_order]
+    sizes = list(map(len, times))
+    found = DroppedEvents()
+    if sum(sizes) <= most:
+        return found
+    of_programs = [max(order.ranks.get(r.name, 0) for r in each.program.rules) for each in in_order]
+    ranks = np.repeat(np.array(of_programs, np.int64), sizes)
+    marked = dropped_first(sum(sizes) - most, ranks, np.concatenate(times), newest=order.newest)
+    for matcher, part in zip(in_order, np.split(marked, np.cumsum(sizes)[:-1]), strict=True):
+        if part.any():
+            _count(matcher.program, matcher.drop_waiting(part), found)
+    return found
+
+
+def _count(program: Program, events: pa.Table, found: DroppedEvents) -> None:
+    """Add dropped events of a program to what is found."""
+    times_us = np.asarray(events.column(TIME_COLUMN))
+    several = STREAM_COLUMN in events.column_names
+    of = np.asarray(events.column(STREAM_COLUMN)) if several else np.zeros(len(times_us), np.int64)
+    for number, stream in enumerate(program.streams):
+        mine = times_us[of == number]
+        if len(mine):
+            known = found.by_stream.get(stream.name, (0, mine[0], mine[0]))
+            bounds = min(known[1], mine.min()), max(known[2], mine.max())
+            found.by_stream[stream.name] = known[0] + len(mine), int(bounds[0]), int(bounds[1])
+    names = list(program.key_columns)
+    numbers = events.select(names).group_by(names).aggregate([([], "count_all")])
+    for row in numbers.sort_by([("count_all", "descending")]).slice(0, MOST_KEYS).to_pylist():
+        key = ", ".join(f"{name} = {row[of]}" for name, of in zip(program.key, names, strict=True))
+        found.by_key[f"{program.rules[0].name}: {key}"] = row["count_all"]

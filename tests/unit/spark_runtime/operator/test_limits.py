@@ -186,7 +186,9 @@ def test_a_record_repeats_what_was_dropped_whatever_the_limits_are_by_then(seed:
     before = [matcher.snapshot() for matcher in chain.matchers]
     records = []
     for rows, until in batches(drawn):
-        called(chain, rows, until, Limits(Limit(drawn.randrange(1, 20), drawn.choice(list(Then)[1:]))))
+        limits = [Limit(drawn.randrange(1, 20), drawn.choice(list(Then)[1:])) for _ in range(2)]
+        late = drawn.randrange(20)
+        called(chain, rows, until - late, Limits(limits[0], waiting_events=limits[1]))
         records.append(b"".join(chain.record()))
     restored = [
         Matcher.restore(program, data) for program, data in zip(RULES.rule_set.programs, before, strict=True)
@@ -255,6 +257,48 @@ def test_more_bytes_of_open_runs_than_the_share_end_the_run_if_it_is_to_fail() -
     assert n_open(called(Chain(RULES.rule_set), many(9), 8, limits).chain) == 36
     with pytest.raises(StateError, match=r"has 36 open runs of [\d,]+ bytes, 9 .*open_runs_mb` is 1,048"):
         called(Chain(RULES.rule_set), many(9), 8, limits, 1000)
+
+
+@pytest.mark.parametrize("then", list(Then)[1:])
+@pytest.mark.parametrize("at_most", [1, 7, 40, 1000])
+def test_waiting_events_beyond_the_limit_are_dropped_by_time_or_severity(at_most: int, then: Then) -> None:
+    drawn = random.Random(at_most)
+    chain = Chain(RULES.rule_set)
+    rows: list[Row] = [
+        (drawn.choice("km"), time, drawn.choice("abc"), 0.0, 0, "s") for time in drawn.sample(range(60), 50)
+    ]
+    counts = counts_of(called(chain, rows, 20, Limits(waiting_events=Limit(at_most, then))))
+    # Each event waits for the rules by each of the two keys.
+    waiting = [(name, row[1]) for name in ("by_s", "high") for row in rows if row[1] > 20]
+    waiting.sort(key=lambda item: first(then, *item))
+    beyond, kept = waiting[: max(len(waiting) - at_most, 0)], waiting[max(len(waiting) - at_most, 0) :]
+    if then is Then.NEWEST:  # equal times: the last program first
+        beyond, kept = ([*sorted(part)] for part in (beyond, kept))
+    found = {
+        min(rule.name for rule in matcher.program.rules): sorted(matcher.waiting_us().tolist())
+        for matcher in chain.matchers
+        if isinstance(matcher, Matcher)
+    }
+    assert sum(map(len, found.values())) == len(kept)
+    remaining = [time_us for times_us in found.values() for time_us in times_us]
+    assert sorted(remaining) == sorted(time * SECOND for _, time in kept)
+    assert counts.dropped_events == ({"events": len(beyond)} if beyond else {})
+    assert counts.beyond == ({"waiting_events": len(beyond)} if beyond else {})
+    if beyond:
+        times = [time * SECOND for _, time in beyond]
+        assert counts.unseen == {"dropped events: events": (len(beyond), min(times), max(times))}
+        assert total(counts.dropped_keys) == len(beyond)
+    if then is Then.SEVERITY:
+        assert len(found["by_s"]) == sum(name == "by_s" for name, _ in kept)
+    called(chain, [], 60, Limits())
+    assert all(not matcher.n_waiting for matcher in chain.matchers)
+
+
+def test_more_waiting_events_than_the_share_end_the_run_if_it_is_to_fail() -> None:
+    limits = Limits(waiting_events=Limit(18))
+    called(Chain(RULES.rule_set), many(9), 0, limits)
+    with pytest.raises(StateError, match=r"has 20 waiting events, 10 .*`limits: waiting_events` is 18"):
+        called(Chain(RULES.rule_set), many(11), 0, limits)
 
 
 def test_of_the_keys_only_those_that_lost_most_are_named() -> None:

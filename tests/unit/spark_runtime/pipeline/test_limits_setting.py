@@ -27,9 +27,10 @@ def test_each_limit_has_a_number_and_what_happens_beyond_it(tmp_path: Path) -> N
     made = pipeline(
         tmp_path,
         "limits: {open_runs: {at_most: 7}, open_runs_mb: {at_most: 8, then: drop_newest},",
-        "  matches: {at_most: 9, then: drop_least_severe}, hot_key_percent: 40}",
+        "  matches: {at_most: 9, then: drop_least_severe},",
+        "  waiting_events: {at_most: 3}, hot_key_percent: 40}",
     )
-    assert made.limits == Limits(Limit(7), Limit(9, Then.SEVERITY), Limit(8, Then.NEWEST), 40)
+    assert made.limits == Limits(Limit(7), Limit(9, Then.SEVERITY), Limit(8, Then.NEWEST), Limit(3), 40)
     assert made.limits
     assert pipeline(tmp_path, "limits: {hot_key_percent: 3}").limits == Limits(hot_percent=3)
 
@@ -84,12 +85,15 @@ def test_the_summary_says_what_was_dropped_and_of_which_keys_also_when_it_is_qui
         matches={"r": 9},
         dropped_runs={"r": 3, "s": 0},
         dropped_matches={"r": 2},
+        dropped_events={"readings": 5},
         dropped_keys={"r: k = a": 4, "r: k = b": 1},
         beyond={"open_runs_mb": 3, "matches": 2},
     )
     expected = [
         "dropped runs             3  more runs were open than `MAX RUNS` or `limits` allow: r 3; most of "
         "r: k = a (4), r: k = b (1)",
+        "dropped events           5  too many waited for the watermark: readings 5; most of r: k = a (4), "
+        "r: k = b (1)",
         "unreported               2  matches beyond `limits`: r 2; most of r: k = a (4), r: k = b (1)",
     ]
     assert loss_lines(counts, {}) == expected
