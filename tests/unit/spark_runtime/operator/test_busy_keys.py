@@ -15,7 +15,9 @@ from cep.engine.matching.matcher import Matcher
 from cep.errors import Source
 from spark_runtime.operator.busy_keys import FEW, busy_keys, watch_keys
 from spark_runtime.pipeline.hot_keys import HotKey, hot_keys
+from spark_runtime.pipeline.pipeline import _shown
 from spark_runtime.pipeline.progress import Totals
+from spark_runtime.pipeline.runs import _Line
 from tests.unit.engine.events import SECOND, STREAM, events
 from tests.unit.spark_runtime.pipeline.test_metrics import samples, watched
 
@@ -125,6 +127,9 @@ def test_the_summary_has_the_largest_share_of_the_run_and_metrics_that_of_the_la
         totals.note_hot(batch, found, 20)
     (hot,) = totals.summary(1.0, was_stopped=False).to_json()["hot_keys"]
     assert hot == {"of": EVENTS_BY_K, "key": "k = c7", "n": 3000, "total": 10_000, "batch": 1}
+    lines = list(_shown(run.pipeline, totals.summary(1.0, was_stopped=False), is_quiet=False))
+    assert f"hot key                30%  k = c7 has 3,000 of 10,000 {EVENTS_BY_K}, micro-batch 1" in lines
+    assert f"\nhot key: k = c7 has 2,500 of 10,000 {EVENTS_BY_K}, micro-batch 2" in str(_Line(run.run)())
     name = f'cep_hot_key_share{{key="k = c7",of="{EVENTS_BY_K}"}}'
     assert samples(run)[name] == 0.25
     totals.note_hot(3, totals.add(3, [Counts()]), 20)
