@@ -124,7 +124,7 @@ def test_a_rule_that_joined_a_stream_saw_nothing_before(spark: SparkSession, tmp
     assert late["count"] == 2
     assert set(late["rules"]) == {"rise", "silence", "crowded"}
     table = CliRunner().invoke(main, ["gaps", str(file), "--rule", "rise"]).output.splitlines()
-    assert table[0].split() == ["rule", "kind", "streams", "from", "to", "count"]
+    assert table[0].split() == ["rule", "kind", "streams", "from", "to", "count", "filled"]
     assert table[1].split()[:3] == ["rise", "late", "readings"]
     refused = CliRunner().invoke(main, ["gaps", str(file), "--rule", "raise"])
     assert refused.exit_code == 2

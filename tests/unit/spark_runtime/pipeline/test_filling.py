@@ -108,7 +108,7 @@ class Life:
         for item in sinks:
             item.sink.check()
         delivery = delivery_of(sinks, checkpoint.run_id, FileMode(0o600), SharedFolders())
-        flow = Dataflow(pipeline.rules, 1, delivery, change=turn.change)
+        flow = Dataflow(pipeline.rules, 1, delivery, change=turn.change, limits=pipeline.limits)
         done = last_done(checkpoint, is_live=False)
         (entry,) = pipeline.sources
         source = pipeline.opened_source(entry, checkpoint.log_of("t"), has_begun=done.batch >= 0)
@@ -361,6 +361,23 @@ def test_runs_that_the_limit_of_a_rule_dropped_are_found_and_first_only_shown(tm
     assert missing.total() > 5
     assert missing <= whole(rule, events)
     assert life.gaps()[0]["filled"]["matches"] == missing.total()
+
+
+@pytest.mark.parametrize("limit", ["matches", "waiting_events", "open_runs"])
+def test_what_a_limit_over_all_keys_dropped_is_found(tmp_path: Path, limit: str) -> None:
+    life = Life(tmp_path, f"log: log\nlimits: {{{limit}: {{at_most: 2, then: drop_newest}}}}")
+    events = events_of(4, 300)
+    life.run(BEFORE, events[:150], events[150:])
+    kind = {"matches": "dropped matches", "waiting_events": "dropped events", "open_runs": "dropped runs"}
+    gaps = life.gaps()
+    assert {gap["kind"] for gap in gaps} == {kind[limit]}
+    before = life.ids()
+    life.backfill("--gaps")
+    life.run(BEFORE)
+    require_filled(life, BEFORE, events, before)
+    filled = [gap for gap in life.gaps() if gap["filled"]]  # a limit that is still reached drops more
+    spans = [[(gap["from"], gap["to"]) for gap in which] for which in (gaps, filled)]
+    assert spans[0] == spans[1]
 
 
 def test_a_match_with_several_rows_is_missing_with_all_of_them(tmp_path: Path) -> None:
