@@ -147,7 +147,7 @@ def _own_changes(  # noqa: C901, PLR0912 - a case for each kind of node
             yield operand, span, "without NOT"
         case ast.Sequence(items=items):
             yield from _changed_sequences(node, items)
-        case ast.Repetition():
+        case ast.Repetition() if not (_is_named(node.least) or _is_named(node.most)):
             yield from _changed_loops(node)
         case ast.Suppression(n_per_day=int(n_per_day)):
             for other in _other_numbers(n_per_day):
@@ -204,7 +204,14 @@ def _changed_loops(node: ast.Repetition) -> Iterator[Change]:
         yield replace(node, least=more if most == least else least, most=more), span, f"{most} becomes {more}"
 
 
+def _is_named(value: object) -> bool:
+    """Return whether a parameter is in the place of a number: the parameter itself is changed, once."""
+    return isinstance(value, ast.ParameterValue)
+
+
 def _other_numbers(value: Any) -> tuple[int | float, ...]:
+    if _is_named(value):
+        return ()
     if isinstance(value, int) and not isinstance(value, bool):
         step = 1 if abs(value) < _COUNTS else abs(value) // 10
         return (value - step, value + step) if value - step >= 0 else (value + step,)
@@ -213,7 +220,8 @@ def _other_numbers(value: Any) -> tuple[int | float, ...]:
 
 def _other_times(length_us: int) -> tuple[int, ...]:
     """Return a tenth less and a tenth more."""
-    return (length_us - length_us // 10, length_us + length_us // 10) if length_us >= 10 else ()
+    is_tried = length_us >= 10 and not _is_named(length_us)
+    return (length_us - length_us // 10, length_us + length_us // 10) if is_tried else ()
 
 
 def _durations(length_us: int, other_us: int) -> str:

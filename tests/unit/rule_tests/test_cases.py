@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 
 import cep.commands.cli
 from cep.diagnostics.codes import CODES
-from cep.errors import Diagnostic, RuleError
+from cep.errors import Diagnostic, RuleError, Source
+from cep.language.parser import parse
 from cep.rule_tests.cases import Arrival
 from cep.rule_tests.checking import check_case
 from cep.rule_tests.coverage import coverage
@@ -231,6 +232,23 @@ def test_each_kind_of_small_change_is_tried() -> None:
         "= becomes <>",
         "= becomes <>",
     ]
+
+
+def test_an_amount_that_is_a_parameter_is_changed_once() -> None:
+    rule = (
+        "RULE r PARAM least = 3, wait = 10 MINUTES, a_day = 5 FROM s PARTITION BY k PATTERN a->{least,} -> b "
+    )
+    (tree,), _ = parse(Source("r.cep", f"{rule}WITHIN wait SUPPRESS AFTER a_day PER DAY"))
+    said = [mutant.says for mutant in mutants(tree) if " becomes " in mutant.says]
+    assert said == [
+        "3 becomes 2",
+        "3 becomes 4",
+        "10 MINUTES becomes 9 MINUTES",
+        "10 MINUTES becomes 11 MINUTES",
+        "5 becomes 4",
+        "5 becomes 6",
+    ]
+    assert not any(mutant.says.startswith("at least") for mutant in mutants(tree))
 
 
 def test_the_number_of_alerts_a_day_is_changed() -> None:
