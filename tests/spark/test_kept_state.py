@@ -36,10 +36,22 @@ def _forced() -> Iterator[None]:
 
 
 def owners() -> list[int]:
-    """Return the processes that are owners: forks of workers without a parent."""
+    """Return the processes that are owners of this run's tests: forks of workers without a parent."""
     found = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = (line.split(None, 2) for line in found.splitlines()[1:])
-    return [int(pid) for pid, parent, command in rows if parent == "1" and "pyspark.daemon" in command]
+    pids = [int(pid) for pid, parent, command in rows if parent == "1" and "pyspark.daemon" in command]
+    return [pid for pid in pids if is_of_this_run(pid)]
+
+
+def is_of_this_run(pid: int) -> bool:
+    """Return whether a process has inherited the name that this process of tests has beside others."""
+    names = ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")
+    variables = [f"{name}={os.environ[name]}".encode() for name in names if name in os.environ]
+    try:
+        inherited = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return not variables
+    return set(variables) <= set(inherited)
 
 
 @pytest.mark.usefixtures("_forced")
