@@ -2,7 +2,8 @@
 
 The watermark follows the latest event time. One event dated 2099 would advance it to 2099, and every later
 event would be late. So an event that is more than the stream's `max_ahead` after the others becomes a dead
-letter.
+letter: in the order of their times, all events after the first gap of more than `max_ahead` are refused.
+Events that follow each other may cover any time, so an archive of years can be read in one portion.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class AheadGuard:
         For a stream with a `device_clock`: the estimator of the times.
 
     Without a wall clock the reference is `latest_us`, or the median of the given times if it is later and
-    represents at least `ENOUGH` events. So a gap in the times of a stream is passed once enough events follow
-    it, and a single wrong first event cannot spoil a stream.
+    represents at least `ENOUGH` events; after it, each event that is not refused is the reference of the next
+    one in time. So a gap in the times of a stream is passed once enough events follow it, and a single wrong
+    first event cannot spoil a stream.
     """
 
     max_ahead_us: int
@@ -79,7 +81,7 @@ class AheadGuard:
         if last_us - lowest_us <= self.max_ahead_us:  # the usual case: no median is needed
             is_refused = np.zeros(len(times_us), np.bool_)
         else:
-            is_refused = times_us > self._reference_us(times_us) + self.max_ahead_us
+            is_refused = times_us > self._last_us(times_us)
             accepted = times_us[~is_refused]
             if len(accepted) == 0:
                 return is_refused
@@ -87,9 +89,17 @@ class AheadGuard:
         self.latest_us = last_us if self.latest_us is None else max(self.latest_us, last_us)
         return is_refused
 
-    def _reference_us(self, times_us: I64) -> int:
+    def _last_us(self, times_us: I64) -> int:
+        """Return the time after which events are too far ahead."""
         if self.now_us is not None:
-            return self.now_us
+            return self.now_us + self.max_ahead_us
+        reference_us = self._reference_us(times_us)
+        # Not `reference_us + max_ahead_us`: of events that cover more than that, the last ones would be lost.
+        later = np.append(reference_us, np.sort(times_us[times_us > reference_us]))
+        gaps = np.flatnonzero(np.diff(later) > self.max_ahead_us)
+        return int(later[gaps[0] if len(gaps) else -1])
+
+    def _reference_us(self, times_us: I64) -> int:
         if self.latest_us is not None and len(times_us) < ENOUGH:
             return self.latest_us
         # The lower median: of two events the earlier one is believed.

@@ -37,7 +37,8 @@ def test_many_events_behind_a_hole_are_believed() -> None:
 
 
 def test_the_bound_itself_is_not_too_far() -> None:
-    assert refused(AheadGuard(DAY, latest_us=5), 5 + DAY, 6 + DAY) == [6 + DAY]
+    assert refused(AheadGuard(DAY, latest_us=5), 5 + DAY) == []
+    assert refused(AheadGuard(DAY, latest_us=5), 6 + DAY) == [6 + DAY]
     assert refused(AheadGuard(DAY), 5, 5 + DAY) == []
 
 
@@ -52,3 +53,19 @@ def test_no_events_change_nothing(latest_us: int | None) -> None:
     guard = AheadGuard(DAY, latest_us)
     assert refused(guard) == []
     assert guard.latest_us == latest_us
+
+
+@pytest.mark.parametrize("is_one_portion", [True, False])
+def test_events_that_follow_each_other_may_cover_any_time(is_one_portion: bool) -> None:
+    guard, hours = AheadGuard(DAY), [at * DAY // 24 for at in range(24 * 30)]
+    if is_one_portion:
+        assert refused(guard, *reversed(hours), 40 * DAY) == [40 * DAY]
+        assert guard.latest_us == hours[-1]
+    else:
+        assert [time for time in (*hours, 40 * DAY) if refused(guard, time)] == [40 * DAY]
+
+
+def test_what_lies_after_a_gap_is_refused_with_all_that_follows_it() -> None:
+    guard = AheadGuard(DAY)
+    assert refused(guard, *range(50), FAR, FAR + 1, FAR + DAY) == [FAR, FAR + 1, FAR + DAY]
+    assert guard.latest_us == 49
