@@ -22,11 +22,10 @@ payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rul
 	@$(BIN)/python tools/servers/fetch.py wheels kafka
 	$(BIN)/python -m scenarios.payments $(ARGS)
 
-# Processes take the files of tests in turn. Tests of Spark and servers wait a good deal, so two cores have three
-# processes. A session and each server are started once in a process; the files of tests/unit are small and come
-# last, so all end together.
-IN_TURN := --dist loadfile --no-loadscope-reorder
-SIDE_BY_SIDE := -n 3 $(IN_TURN)
+# Two processes take the files of tests in turn: tests of Spark and servers wait a good deal. A third one had no
+# effect on two cores, because it starts a Spark of its own. A session and each server are started once in a process;
+# the files of tests/unit are small and come last, so both end together.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: java check warm $(CLASSES)  ## check, then run all tests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
@@ -44,7 +43,7 @@ RANDOM := tests/property/test_engine.py::test_engine_reports_what_the_oracle_rep
 	tests/property/test_chains.py::test_rules_over_rules_report_what_the_oracle_reports
 
 quick: check warm  ## check, then run the tests that need no Spark, no server and no Java: two minutes
-	$(BIN)/python -m pytest -n 2 $(IN_TURN) -m "not spark" tests/unit tests/golden $(RANDOM) $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not spark" tests/unit tests/golden $(RANDOM) $(ARGS)
 
 test-servers: servers $(CLASSES)  ## fetch the servers, then run the tests that were left out without them
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --left-out $(ARGS)

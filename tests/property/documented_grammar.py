@@ -91,6 +91,8 @@ def _choice(pieces: list[str], block: int) -> Part:
     while pieces and pieces[0] == "|":
         pieces.pop(0)
         rows.append(_row(pieces, block))
+    # A grammar cannot say which names PARAM declares, and of which type they are.
+    rows = [row for row in rows if row != Row((Use(block, "parameter_name"),))]
     return Choice(tuple(rows)) if len(rows) > 1 else rows[0]
 
 

@@ -18,8 +18,8 @@ FAULTS = (
     _fault(
         "rules see the events from before they began",
         file="cep/engine/matching/matcher.py",
-        right="if self.begins_us > START_OF_TIME_US:",
-        wrong="if False:",
+        right="rows = rows[events[at.TIME_US, rows] > self.begins_us]",
+        wrong="pass",
     ),
     _fault(
         "windows contain the events from before they began",

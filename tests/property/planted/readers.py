@@ -95,7 +95,7 @@ FAULTS = (
     Fault(
         "text of Parquet is not checked",
         "cep/schema/arrow_values.py",
-        "bad[row] = value is not None and not _is_utf8(value)",
+        "bad[row] = value is not None and not is_utf8(value)",
         "pass",
         _READERS,
     ),
