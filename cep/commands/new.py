@@ -36,18 +36,32 @@ streams:
 @click.option("--stream", metavar="NAME", help="The stream that it reads; without it, the first one.")
 @click.option("--key", metavar="COLUMN", help="The column of PARTITION BY; without it, the first of texts.")
 @click.option("--value", metavar="COLUMN", help="The column of its conditions; without it, one of numbers.")
+@click.option(
+    "--from",
+    "events",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A file of events, whose columns the new streams.yaml declares.",
+)
 @quiet_option
 def new(
-    rule: Path, template: str, stream: str | None, key: str | None, value: str | None, quiet: bool
+    rule: Path,
+    template: str,
+    stream: str | None,
+    key: str | None,
+    value: str | None,
+    events: Path | None,
+    quiet: bool,
 ) -> None:
     """Write RULE.cep and RULE.test.yaml: a rule with a case that matches and one that just does not.
 
     RULE is a name, with a folder before it or not. The nearest streams.yaml has the columns; if there is
-    none, one is written, too. No file is replaced.
+    none, one is written, too, with --from for your own events. No file is replaced.
     """
     from cep.commands.init import write_files
     from cep.commands.rule_templates import columns_of, new_rule
-    from cep.errors import Source
+    from cep.commands.streams_of_file import streams_of_file
+    from cep.errors import InputError, Source
     from cep.language.front_ends import RULE_TEXT
     from cep.rule_files import STREAMS_FILE, beside_rule, nearest_streams_file
     from cep.settings.schema_file import load_streams, parse_streams
@@ -56,9 +70,12 @@ def new(
     file = rule if rule.name.endswith(ending) else rule.with_name(rule.name + ending)
     beside = nearest_streams_file(file)
     files: dict[Path, str] = {}
+    if beside is not None and events is not None:
+        raise InputError("E0662", f"`{beside}` declares the events already", "leave out --from")
     if beside is None:
-        files[file.with_name(STREAMS_FILE)] = _STREAMS
-        streams = parse_streams(Source(STREAMS_FILE, _STREAMS))[0]
+        declared = _STREAMS if events is None else streams_of_file(events)
+        files[file.with_name(STREAMS_FILE)] = declared
+        streams = parse_streams(Source(STREAMS_FILE, declared))[0]
     else:
         streams = load_streams(beside)
     columns = columns_of(_chosen(streams, stream, beside), key, value)

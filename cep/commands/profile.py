@@ -78,7 +78,9 @@ def _streams_file(path: str) -> Path:
         if found is not None:
             return found
     raise InputError(
-        "E0612", f"there is no `{STREAMS_FILE}` beside `{path}` or above it", "name it by --streams"
+        "E0612",
+        f"there is no `{STREAMS_FILE}` beside `{path}` or above it",
+        f"name it by --streams; `cep new RULE --from {path}` writes one",
     )
 
 

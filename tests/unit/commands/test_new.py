@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
 from cep.commands import new as module
 from cep.commands.cli import main
 from cep.commands.rule_templates import TEMPLATES
+from cep.settings.schema_file import load_streams
 
 KINDS = {
     "double": "amount: double, city: string",
@@ -121,3 +125,70 @@ def test_a_key_needs_a_column_of_its_own(tmp_path: Path) -> None:
 
 def test_the_option_has_every_template() -> None:
     assert tuple(TEMPLATES) == module._TEMPLATES
+
+
+CSV = """id,card,ts,amount,ok,note,"two words"
+1,c1,2026-01-01T10:00:00Z,20,true,,1.5
+2,c1,2026-01-01T10:01:00Z,25,false,5,2
+3,c2,2026-01-01T10:02:00Z,-7,true,x,
+"""
+JSON = """{"on": 1, "at": "2026-01-01T10:00:00Z", "card": "c1", "amount": 1, "items": [1]}
+no event
+{"on": 2, "at": "2026-01-01T10:00:00Z", "card": "c1", "amount": 1.5, "whole": null}
+"""
+
+
+PARQUET = {"id": ["a", "b"], "ts": [datetime(2026, 1, 1, tzinfo=UTC)] * 2, "n": pa.array([1, 2], pa.int16())}
+TYPES = {
+    "1 orders.csv": {
+        "id": "bigint", "card": "string", "ts": "timestamp", "amount": "bigint", "ok": "boolean",
+        "note": "string", "two words": "double",
+    },
+    "events.jsonl": {
+        "on": "bigint", "at": "timestamp", "card": "string", "amount": "double", "whole": "string"
+    },
+    "e.parquet": {"id": "string", "ts": "timestamp", "n": "bigint"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_the_streams_file_has_the_columns_of_a_file_of_events(tmp_path: Path, name: str) -> None:
+    file, rule = tmp_path / name, tmp_path / "r.cep"
+    if name == "e.parquet":
+        pq.write_table(pa.table(PARQUET), file)
+    else:
+        file.write_text(CSV if name.endswith("csv") else JSON)
+    done = cep("new", tmp_path / "r", "--template", "count", "--from", file)
+    assert done.exit_code == 0, done.output
+    (stream,) = load_streams(tmp_path / "streams.yaml").values()
+    assert {field.name: field.ddl for field in stream.fields} == TYPES[name]
+    text = (tmp_path / "streams.yaml").read_text()
+    assert ("no single values: items" in text) == (name == "events.jsonl")
+    for command in (("check", rule), ("lint", rule), ("test", rule), ("match", rule, "-i", file)):
+        done = cep(*command)
+        assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("e.csv", "a,b\n1,2\n", "no column of times"),
+        ("e.csv", "", "no events"),
+        ("e.json", "[]\n", "no events"),
+        ("e.txt", "a,b\n", "none of the formats"),
+        ("e.parquet", "no parquet", "cannot be read"),
+    ],
+)
+def test_a_file_without_usable_events_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    done = cep("new", tmp_path / "r", "--from", tmp_path / name)
+    assert (done.exit_code, "E0662" in done.output, said in done.output) == (1, True, True), done.output
+    assert not (tmp_path / "streams.yaml").exists()
+
+
+def test_a_streams_file_that_exists_is_not_replaced_by_a_file_of_events(tmp_path: Path) -> None:
+    declare(tmp_path, "amount: double")
+    (tmp_path / "e.csv").write_text(CSV)
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.csv")
+    assert done.exit_code == 1
+    assert "declares the events already" in done.output
