@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from cep.errors import SetupError
 
@@ -19,7 +20,8 @@ def check_pyspark() -> str:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SetupError("E0801", "PySpark is not installed", f"install the extra: {_HELP}")
-    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    loader: Any = spec.loader  # not the file system: spark-submit has PySpark in a ZIP file
+    text: str = loader.get_data(str(Path(spec.origin).with_name("version.py"))).decode()
     found = re.search(r"__version__[^=\n]*=\s*[\"']((\d+)\.(\d+)[^\"']*)", text)
     version, major, minor = found.groups() if found is not None else ("of an unknown version", "0", "0")
     if (int(major), int(minor)) < OLDEST:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -35,6 +36,15 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_a_new_version_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     install(version, tmp_path, monkeypatch)
     assert check_pyspark() == version
+
+
+def test_spark_submit_has_pyspark_in_a_zip_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "pyspark.zip", "w") as archive:
+        archive.writestr("pyspark/__init__.py", "raise AssertionError('it need not be imported')")
+        archive.writestr("pyspark/version.py", "__version__: str = '4.1.4'\n")
+    monkeypatch.syspath_prepend(tmp_path / "pyspark.zip")
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    assert check_pyspark() == "4.1.4"
 
 
 @pytest.mark.parametrize("version", ["3.4.4", "2.4.8"])
