@@ -22,8 +22,8 @@ payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rul
 	@$(BIN)/python tools/servers/fetch.py wheels kafka
 	$(BIN)/python -m scenarios.payments $(ARGS)
 
-# Two processes take the files of tests in turn: tests of Spark and servers wait a good deal. A third one had no
-# effect on two cores, because it starts a Spark of its own. A session and each server are started once in a process;
+# Two processes take the files of tests in turn: tests of Spark and servers wait a good deal. A third one was
+# not faster on two cores, because it starts a Spark of its own. A session and each server are started once in a process;
 # the files of tests/unit are small and come last, so both end together.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 

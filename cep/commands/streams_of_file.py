@@ -18,6 +18,7 @@ from cep.formats.registry import format_of_name
 from cep.schema.time_values import timestamp_us
 
 _MOST_ROWS = 1000
+_MOST_CHARACTERS = 1 << 24
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 
@@ -34,18 +35,15 @@ def streams_of_file(file: Path) -> str:
     if not times:
         says = "no column of times" if rows else "no events"
         raise InputError("E0662", f"`{file}` has {says}", "times look like 2026-01-31T10:00:00Z")
-    unique = (
-        name
-        for name, ddl in types.items()
-        if ddl in ("string", "bigint") and len({row.get(name) for row in rows} - {None}) == len(rows) > 1
-    )
-    tie = next(unique, None)
+    ids = [name for name, ddl in types.items() if ddl in ("string", "bigint")]
+    unique = (name for name in ids if len({row.get(name) for row in rows} - {None}) == len(rows) > 1)
+    tie = next(unique, None) if len(ids) > 1 else None  # the only one is rather the key
     left_out = [name for name, ddl in types.items() if ddl is None]
     lines = [
         f"# The columns of {file.name}, by its first {len(rows):,} rows.",
-        *([f"# Left out, because they are no single values: {', '.join(left_out)}"] if left_out else []),
+        *([f"# Left out, because a stream has no such type: {', '.join(left_out)}"] if left_out else []),
         "streams:",
-        f"  {_stream_name(file)}:",
+        f"  {_yaml(_stream_name(file))}:",
         f"    event_time: {_yaml(times[0])}",
         *([f"    tie_break: [{_yaml(tie)}]    # orders events of equal time"] if tie else []),
         "    lateness: 1 minute    # how late events may arrive, in a stream",
@@ -75,15 +73,22 @@ def _lines(file: Path) -> TextIOWrapper:
     return TextIOWrapper(pa.input_stream(str(file)), encoding="utf-8-sig", errors="replace")
 
 
+def _beginning(lines: TextIOWrapper) -> Iterator[str]:
+    """Yield the first lines; a file may be one line of many gigabytes."""
+    text = lines.read(_MOST_CHARACTERS)
+    is_whole = len(text) < _MOST_CHARACTERS
+    yield from text.splitlines(keepends=True)[: None if is_whole else -1]
+
+
 def _of_csv(file: Path) -> tuple[list[Mapping[str, Any]], bool]:
     with _lines(file) as lines:
-        rows = islice(csv.DictReader(lines), _MOST_ROWS)
+        rows = islice(csv.DictReader(_beginning(lines)), _MOST_ROWS)
         return [{name: text for name, text in row.items() if name} for row in rows], True
 
 
 def _of_json(file: Path) -> tuple[list[Mapping[str, Any]], bool]:
     with _lines(file) as lines:
-        return list(_objects(islice(lines, _MOST_ROWS))), False
+        return list(_objects(islice(_beginning(lines), _MOST_ROWS))), False
 
 
 def _of_parquet(file: Path) -> tuple[list[Mapping[str, Any]], bool]:
@@ -110,7 +115,7 @@ def _objects(lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
 def _ddl(values: Sequence[Any], *, is_text: bool) -> str | None:
     """Return the type that has all values of a column; None: they are lists or objects."""
     known = [value for value in values if value is not None and not (is_text and value == "")]
-    if any(isinstance(value, list | dict | bytes) for value in known):
+    if not all(isinstance(value, int | float | Decimal | str | date) for value in known):
         return None
     tests = {"boolean": _is_boolean, "bigint": _is_integer, "double": _is_number, "timestamp": _is_time}
     fitting = (ddl for ddl, fits in tests.items() if all(fits(value, is_text=is_text) for value in known))

@@ -82,7 +82,7 @@ def lint_book(
         findings += _findings(rule, tested)
         tree, name = rule.tree, rule.name
         if name in known:
-            help_text = "give one of them another name: matches and tables of alerts are told apart by it"
+            help_text = "give one of them another name: only the name distinguishes their matches"
             label = f"also in {known[name]}"
             title = f"two rules are called `{name}`"
             findings.append(Diagnostic("W0530", title, tree.source, tree.name.span, label, help_text))

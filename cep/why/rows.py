@@ -36,10 +36,10 @@ from cep.why.conditions import duration_text, shown_value, spans_of_parts, terms
 from cep.why.reasons import Ending, Event, Failed, Period, Reason, Refusal, RowsOfTable, Why, WhyRows
 
 _MOST_EVENTS = 50
-"""Events of a window that are told; of more, the last ones."""
+"""Events of a window that an answer names; of more, the last ones."""
 
 _NEAREST = 3
-"""Events that WHERE refused which are told."""
+"""Events that WHERE refused and that an answer names."""
 
 _ADDED = "why "
 """Begins the names of added measures: no rule can have such a name."""

@@ -139,7 +139,7 @@ def _require_free(checkpoint: Checkpoint, latest: Generation) -> None:
     if latest.rules.has_corrections:
         raise no_past(
             "late events correct matches, and no backfill can correct them",
-            "give the pipeline a longer time for corrections: `accept_late`",
+            "let late events correct matches for longer, for example: late: correct within 2 days",
         )
     prepared = None
     with suppress(StateError):  # what is damaged is replaced

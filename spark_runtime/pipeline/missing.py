@@ -110,9 +110,9 @@ def _n_matches(matches: pa.Table) -> int:
 
 def counted(matches: pa.Table | None, filled: Iterable[Filled]) -> tuple[Filled, ...]:
     """Return gaps with how many of the matches belong to each."""
-    return tuple(
-        replace(each, matches=0 if matches is None else int(_belongs(matches, each).sum())) for each in filled
-    )
+    if matches is None:
+        return tuple(replace(each, matches=0) for each in filled)
+    return tuple(replace(each, matches=_n_matches(of_gaps(matches, [each]))) for each in filled)
 
 
 def take_up_fill(

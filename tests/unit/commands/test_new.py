@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cep.commands import new as module
+from cep.commands import streams_of_file
 from cep.commands.cli import main
 from cep.commands.rule_templates import TEMPLATES
 from cep.settings.schema_file import load_streams
@@ -138,7 +139,10 @@ no event
 """
 
 
-PARQUET = {"id": ["a", "b"], "ts": [datetime(2026, 1, 1, tzinfo=UTC)] * 2, "n": pa.array([1, 2], pa.int16())}
+PARQUET = {
+    "id": ["a", "b"], "ts": [datetime(2026, 1, 1, tzinfo=UTC)] * 2, "n": pa.array([1, 2], pa.int16()),
+    "clock": [time(1), time(2)],
+}  # fmt: skip
 TYPES = {
     "1 orders.csv": {
         "id": "bigint", "card": "string", "ts": "timestamp", "amount": "bigint", "ok": "boolean",
@@ -163,7 +167,8 @@ def test_the_streams_file_has_the_columns_of_a_file_of_events(tmp_path: Path, na
     (stream,) = load_streams(tmp_path / "streams.yaml").values()
     assert {field.name: field.ddl for field in stream.fields} == TYPES[name]
     text = (tmp_path / "streams.yaml").read_text()
-    assert ("no single values: items" in text) == (name == "events.jsonl")
+    left_out = {"events.jsonl": "items", "e.parquet": "clock"}.get(name, "none")
+    assert (f"a stream has no such type: {left_out}\n" in text) == (left_out != "none")
     for command in (("check", rule), ("lint", rule), ("test", rule), ("match", rule, "-i", file)):
         done = cep(*command)
         assert done.exit_code == 0, done.output
@@ -184,6 +189,22 @@ def test_a_file_without_usable_events_is_named(tmp_path: Path, name: str, text: 
     done = cep("new", tmp_path / "r", "--from", tmp_path / name)
     assert (done.exit_code, "E0662" in done.output, said in done.output) == (1, True, True), done.output
     assert not (tmp_path / "streams.yaml").exists()
+
+
+def test_the_only_text_is_the_key_and_a_name_may_be_a_word_of_yaml(tmp_path: Path) -> None:
+    (tmp_path / "true.csv").write_text("k,ts\na,2026-01-01T00:00:00Z\nb,2026-01-02T00:00:00Z\n")
+    assert cep("new", tmp_path / "r", "-t", "count", "--from", tmp_path / "true.csv").exit_code == 0
+    (stream,) = load_streams(tmp_path / "streams.yaml").values()
+    assert (stream.name, stream.tie_break) == ("true", ())
+
+
+def test_a_line_without_an_end_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams_of_file, "_MOST_CHARACTERS", len(CSV) + 10)
+    (tmp_path / "e.csv").write_text(CSV + "4," + "x" * 1000)
+    assert cep("new", tmp_path / "r", "--from", tmp_path / "e.csv").exit_code == 0
+    assert "its first 3 rows" in (tmp_path / "streams.yaml").read_text()
 
 
 def test_a_streams_file_that_exists_is_not_replaced_by_a_file_of_events(tmp_path: Path) -> None:

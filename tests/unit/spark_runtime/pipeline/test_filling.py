@@ -29,9 +29,10 @@ from spark_runtime.event_time.watermarks import WatermarkRule
 from spark_runtime.operator.call import Moment
 from spark_runtime.pipeline.checkpoint import SourceIdentity, last_done, open_checkpoint
 from spark_runtime.pipeline.delivering import delivery_of, named
-from spark_runtime.pipeline.gaps import Ledger, all_gaps
+from spark_runtime.pipeline.gaps import Entry, Ledger, all_gaps
+from spark_runtime.pipeline.generations import Filled
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.pipeline.missing import others, unreported
+from spark_runtime.pipeline.missing import counted, others, unreported
 from spark_runtime.pipeline.next_plan import Turn
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.reloading import Reloading, RuleTurn
@@ -396,6 +397,14 @@ def test_a_match_with_several_rows_is_missing_with_all_of_them(tmp_path: Path) -
     assert late.num_rows == 4
     assert unreported([rows.slice(1, 1)], log) is None
     assert [table.to_pylist() for table in others([rows], [rows.slice(0, 1)])] == [rows.to_pylist()[1::2]]
+
+
+def test_a_gap_counts_a_match_with_several_rows_once() -> None:
+    time = pa.array([5, 5, 9], pa.timestamp("us", "UTC"))
+    rows = pa.table({"rule": ["r"] * 3, "match_id": ["m", "m", "n"], "match_start": time, "match_end": time})
+    gap = Filled(tuple(Entry("late", "t", 0, 1, 4, 6, 0).to_list()), ("r",), None)
+    assert [each.matches for each in counted(rows, [gap])] == [1]
+    assert [each.matches for each in counted(None, [gap])] == [0]
 
 
 def test_files_that_were_gone_and_came_back_are_filled(
