@@ -17,6 +17,8 @@ class Done:
     """The progress after a micro-batch.
 
     `batch`: its number; -1 if there was none. `waits`: none in a pipeline without `end_waits_after`.
+    `reported`: how many matches were reported by rule and day, if a limit counts them
+    (`spark_runtime.operator.daily`).
     """
 
     batch: int
@@ -26,6 +28,7 @@ class Done:
     partitions: Partitions = field(default_factory=dict)
     waiting: Waiting = field(default_factory=Waiting)
     waits: Waits | None = None
+    reported: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def watermark_us(self) -> int | None:

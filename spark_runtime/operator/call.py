@@ -22,6 +22,7 @@ from cep.formats.late_events import late_schema
 from cep.program.program import TIME_COLUMN, missing_column, widened
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RULE_VERSION, RuleSet, of_rules
 from cep.schema.text_values import event_table_schema
+from spark_runtime.operator.daily import NAME, FirstOfDays
 from spark_runtime.operator.delays import count_delays
 from spark_runtime.operator.late import Late
 from spark_runtime.operator.limits import GroupLimits, KeptMatches, note
@@ -207,8 +208,11 @@ class Call:
         self._latest_us: int | None = None
         self._is_end = False
         self._limits = limits
-        of_matches = None if limits is None else limits.limits.matches
-        self._limited = None if limits is None or of_matches is None else KeptMatches(limits, of_matches)
+        self._limiters: dict[str, KeptMatches | FirstOfDays] = {}  # by their limits, in their order
+        if limits is not None and (limit := limits.limits.matches) is not None:
+            self._limiters["matches"] = KeptMatches(limits, limit)
+        if limits is not None and (limit := limits.limits.alerts_per_day) is not None:
+            self._limiters[NAME] = FirstOfDays(limit, self.rules)
 
     def push_all(self, parcels: Iterable[Parcel]) -> None:
         """Push parcels."""
@@ -297,11 +301,14 @@ class Call:
             self.newest.add(matches)
         schema = self.found.matches.schema
         told = ended_by if self.rules.tells_end else ""
-        found = carried_rows(matches, schema, self.rules, told)
-        if self._limited is None:
-            self._report(found)
-        else:
-            self._limited.add(found)
+        self._put_rows(carried_rows(matches, schema, self.rules, told))
+
+    def _put_rows(self, found: pa.Table) -> None:
+        """Pass matches (`carried_schema`) to the next limit that they have not passed, or report them."""
+        for limiter in self._limiters.values():
+            limiter.add(found)
+            return
+        self._report(found)
 
     def _report(self, found: pa.Table) -> None:
         """Add matches (`carried_schema`) to what is found."""
@@ -316,11 +323,11 @@ class Call:
 
         Raises StateError: there is something, and the pipeline is to fail (E0722).
         """
-        if self._limited is not None:
-            for table in self._limited.tables():
-                self._report(table)
-            note("matches", self._limited.dropped, self.counts)
-            self._limited = None
+        for name in [*self._limiters]:
+            limiter = self._limiters.pop(name)
+            for table in limiter.tables():
+                self._put_rows(table)
+            note(name, limiter.dropped, self.counts)
         if self._limits is not None:
             self._limits.shed(self.chain, self.counts)
 

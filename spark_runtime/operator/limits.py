@@ -23,6 +23,7 @@ HOT_PERCENT = 20
 
 
 _MB = 1 << 20
+_OF_MATCHES = ("matches", "alerts_per_day")
 
 
 class Then(StrEnum):
@@ -63,6 +64,8 @@ class Limits:
         Megabytes of memory of these runs, with the events that they have taken.
     waiting_events
         Events that wait for the watermark after a micro-batch.
+    alerts_per_day
+        Matches and timeouts of a rule that end in one day (`spark_runtime.operator.daily`).
     hot_percent
         A key with more of the events, or of the open runs of a rule, is hot.
     """
@@ -72,6 +75,7 @@ class Limits:
     run_mb: Limit | None = None
     waiting_events: Limit | None = None
     hot_percent: int | None = None
+    alerts_per_day: Limit | None = None
 
     def __bool__(self) -> bool:
         return self != Limits(hot_percent=self.hot_percent)
@@ -151,7 +155,7 @@ def note(name: str, dropped: Dropped, counts: Counts) -> None:
     """Count what was dropped beyond the limit `name`."""
     if dropped.by_rule:
         found = Counts(beyond={name: sum(dropped.by_rule.values())}, dropped_keys=dropped.by_key)
-        if name == "matches":
+        if name in _OF_MATCHES:
             found.dropped_matches = dropped.by_rule
         counts.add(found)
 
@@ -167,7 +171,6 @@ class KeptMatches:
         self._limit = limit
         self._most = of_group.share(limit)
         self._order = limit.order(of_group.rules)
-        self._views = pa.array([rule.name for rule in of_group.rules.rules if rule.is_view], pa.string())
         self._tables: list[pa.Table] = []
         self._n_rows = 0
         self.dropped = Dropped()
@@ -187,10 +190,9 @@ class KeptMatches:
 
     def _drop(self) -> None:
         found = pa.concat_tables(self._tables).combine_chunks()
-        is_limited = pc.invert(pc.is_in(found.column("rule"), self._views))
-        rows = np.flatnonzero(np.asarray(is_limited))
+        rows = limited_rows(found, self._of_group.rules)
         matches = found.take(pa.array(rows))
-        codes, first_rows = _numbered(matches)
+        codes, first_rows = numbered(matches)
         excess = len(first_rows) - self._most
         if excess > 0:
             firsts = matches.select(["rule", "match_end"]).take(pa.array(first_rows))
@@ -201,32 +203,39 @@ class KeptMatches:
             of_rule = np.asarray(names.indices)
             ends_us = np.asarray(firsts.column("match_end").cast(pa.int64()))
             dropped = dropped_first(excess, ranks[of_rule], ends_us, newest=self._order.newest)
-            self._count(matches.take(pa.array(first_rows[dropped])))
+            count_dropped(matches.take(pa.array(first_rows[dropped])), self._of_group.rules, self.dropped)
             keeps = np.ones(found.num_rows, np.bool_)
             keeps[rows[dropped[codes]]] = False
             found = found.filter(pa.array(keeps))
         self._tables, self._n_rows = [found], found.num_rows
 
-    def _count(self, dropped: pa.Table) -> None:
-        """Count dropped matches, one row for each, by rule, and by key those of the keys that lose most."""
-        by_rule, by_key = self.dropped.by_rule, self.dropped.by_key
-        for program in self._of_group.rules.programs:
-            for rule in program.rules:
-                own = dropped.filter(pc.equal(dropped.column("rule"), rule.name))
-                if own.num_rows:
-                    by_rule[rule.name] = by_rule.get(rule.name, 0) + own.num_rows
-                    for key, n in _heaviest(own, program.key):
-                        name = f"{rule.name}: {key}"
-                        by_key[name] = by_key.get(name, 0) + n
-
 
 _FEW_ROWS = 4096
 
 
-def _numbered(matches: pa.Table) -> tuple[I64, I64]:
+def limited_rows(found: pa.Table, rules: RuleSet) -> I64:
+    """Return the rows of matches (`carried_schema`) that limits count: all but those of views."""
+    views = pa.array([rule.name for rule in rules.rules if rule.is_view], pa.string())
+    return np.flatnonzero(np.asarray(pc.invert(pc.is_in(found.column("rule"), views))))
+
+
+def numbered(matches: pa.Table) -> tuple[I64, I64]:
     """Return the number of the match of each row, and the first row of each match."""
     codes = np.asarray(matches.column("match_id").combine_chunks().dictionary_encode().indices)
     return codes, np.unique(codes, return_index=True)[1]
+
+
+def count_dropped(matches: pa.Table, rules: RuleSet, found: Dropped) -> None:
+    """Count dropped matches, one row for each, by rule, and by key those of the keys that lose most."""
+    by_rule, by_key = found.by_rule, found.by_key
+    for program in rules.programs:
+        for rule in program.rules:
+            own = matches.filter(pc.equal(matches.column("rule"), rule.name))
+            if own.num_rows:
+                by_rule[rule.name] = by_rule.get(rule.name, 0) + own.num_rows
+                for key, n in _heaviest(own, program.key):
+                    name = f"{rule.name}: {key}"
+                    by_key[name] = by_key.get(name, 0) + n
 
 
 def _by_name(names: pa.DictionaryArray) -> dict[str, int]:

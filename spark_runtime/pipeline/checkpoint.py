@@ -391,9 +391,11 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     watermark_us = END_OF_TIME_US if ended else told.watermark_us
     partitions = {name: Partition(*part) for name, part in parts.items()}
     waiting = Waiting.of_json(more[0]) if more else Waiting()
-    waits = Waits(*more[1]) if len(more) > 1 else None
+    waits = Waits(*more[1]) if len(more) > 1 and more[1] is not None else None
+    days = more[2] if len(more) > 2 else {}
+    reported = {rule: {int(day): n for day, n in of_rule.items()} for rule, of_rule in days.items()}
     now = Reached(watermark_us, told.latest, is_live, told.clocks)
-    return Done(last, now, offsets, ended, partitions, waiting, waits)
+    return Done(last, now, offsets, ended, partitions, waiting, waits, reported)
 
 
 def recorded(checkpoint: Checkpoint, batch: int) -> list[Any] | None:
@@ -417,7 +419,11 @@ def write_done(checkpoint: Checkpoint, done: Done) -> None:
     kept = found if isinstance(found, dict) else {}
     kept = {name: value for name, value in kept.items() if _is_kept(int(name), done.batch)}
     parts = {name: astuple(part) for name, part in done.partitions.items()}
-    more = [done.waiting.to_json(), *([] if done.waits is None else [astuple(done.waits)])]
+    more: list[Any] = [done.waiting.to_json()]
+    if done.waits is not None or done.reported:
+        more.append(None if done.waits is None else astuple(done.waits))
+    if done.reported:
+        more.append(done.reported)
     kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts, *more]
     checkpoint.files.write(DONE, json.dumps(kept))
 

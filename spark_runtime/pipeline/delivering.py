@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain, repeat
@@ -25,6 +25,8 @@ from cep.counts import Counts
 from cep.settings.file_mode import FileMode
 from spark_runtime.compat.driver import to_arrow
 from spark_runtime.dataflow.dataflow import Dataflow
+from spark_runtime.dataflow.schema import spark_schema
+from spark_runtime.operator.daily import FirstOfDays
 from spark_runtime.pipeline.checkpoint import NOTES
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.sinks.protocol import (
@@ -40,8 +42,18 @@ from spark_runtime.sinks.protocol import (
     WorkerSink,
 )
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
-from spark_runtime.wire.output import COUNTS, DEAD, KIND, MATCH, MATCHES_COLUMN, TEXT, carried_schema
-from spark_runtime.wire.parcels import table_of_bytes
+from spark_runtime.wire.output import (
+    COUNTS,
+    DEAD,
+    KIND,
+    MATCH,
+    MATCHES_COLUMN,
+    MAX_MATCHES,
+    OUTPUT_SCHEMA,
+    TEXT,
+    carried_schema,
+)
+from spark_runtime.wire.parcels import record_bytes, table_of_bytes
 from spark_runtime.wire.shared import SharedFolders
 
 
@@ -90,10 +102,20 @@ def delivery_of(
     shared: SharedFolders,
     *,
     is_watched: bool = False,
+    by_driver: bool = False,
 ) -> Delivery:
-    """Return what the operator does for sinks; `run` is None in a batch."""
-    of_workers = tuple(item.sink for item in sinks if isinstance(item.sink, WorkerSink))
-    kinds = {item.sink.output.kind for item in sinks if not isinstance(item.sink, WorkerSink)}
+    """Return what the operator does for sinks; `run` is None in a batch.
+
+    `by_driver`: whether all matches go through the driver.
+    """
+
+    def is_of_workers(sink: AnySink) -> bool:
+        return isinstance(sink, WorkerSink) and not (by_driver and sink.output.kind == MATCH)
+
+    of_workers = tuple(
+        item.sink for item in sinks if isinstance(item.sink, WorkerSink) and is_of_workers(item.sink)
+    )
+    kinds = {item.sink.output.kind for item in sinks if not is_of_workers(item.sink)}
     return Delivery(of_workers, frozenset(kinds), run, file_mode, shared, is_watched)
 
 
@@ -129,13 +151,16 @@ class Notes:
 class Delivering:
     """Writes micro-batches to sinks.
 
-    `notes`: records which sinks contain the micro-batch. `written`: counts the rows of each sink.
+    `notes`: records which sinks contain the micro-batch. `written`: counts the rows of each sink. `first`:
+    which matches may be reported; None: all of them. With it, no worker writes matches: only the driver knows
+    those of all key groups.
     """
 
     sinks: Sequence[NamedSink]
     flow: Dataflow
     notes: Notes
     written: Written = field(default_factory=Written)
+    first: FirstOfDays | None = None
 
     def write(
         self, output: DataFrame, number: int, plan: str, count: Callable[[Iterable[Counts]], Counts]
@@ -150,19 +175,27 @@ class Delivering:
         has_it = self.notes.names(number)
         sinks = [item for item in self.sinks if item.name not in has_it]
         framed = [item.sink for item in sinks if isinstance(item.sink, DriverSink)]
-        is_kept = any(sink.wants_rows for sink in framed)
+        is_kept = self.first is None and any(sink.wants_rows for sink in framed)
         if is_kept:
             output = output.persist()
         try:
             for item in sinks:
                 item.sink.begin(batch)
             found = self._collected(output, sinks, is_kept=is_kept)
-            counts = count(map(Counts.of_json, found.texts(COUNTS)))
+            counted = map(Counts.of_json, found.texts(COUNTS))
+            if self.first is None:
+                counts = count(counted)
+            else:
+                found = found.within(self.first)
+                counts = count([*counted, self.first.counts()])
+                output = found.frame()
             for item in sinks:
                 if isinstance(item.sink, WorkerSink):
                     before = time.monotonic()
-                    item.sink.commit(batch)
                     n_rows = _n_rows(item.sink.output, counts)
+                    if n_rows and self.first is not None and item.sink.output.kind == MATCH:
+                        item.sink.write_part(batch, "all", found.rows(item.sink.output, n_rows).rows)
+                    item.sink.commit(batch)
                     self.written.add(item, n_rows, time.monotonic() - before)
             for item in sinks:
                 if not isinstance(item.sink, WorkerSink):
@@ -180,7 +213,7 @@ class Delivering:
     def _collected(self, output: DataFrame, sinks: Sequence[NamedSink], *, is_kept: bool) -> _Found:
         """Compute the output; return the part that the driver needs, at least the counts."""
         kinds = {item.sink.output.kind for item in sinks if isinstance(item.sink, TableSink)}
-        if kinds:
+        if kinds or self.first is not None:
             if is_kept:
                 output = output.where(F.col(KIND).isin(COUNTS, *kinds))
             return _Found(self.flow, output.sparkSession, to_arrow(output))
@@ -226,6 +259,32 @@ class _Found:
         """Return the texts of the rows of a kind."""
         found: list[str] = self.table.filter(pc.equal(self.table.column(KIND), kind)).column(TEXT).to_pylist()
         return found
+
+    def within(self, first: FirstOfDays) -> _Found:
+        """Return the same output with the matches that `first` leaves.
+
+        Raises StateError: there are too many, and the pipeline is to fail (E0722).
+        """
+        for table in self._matches:
+            first.add(table)
+        packed = [
+            record_bytes(table.slice(start, MAX_MATCHES))
+            for table in first.tables()
+            for start in range(0, table.num_rows, MAX_MATCHES)
+        ]
+        rest = self.table.filter(pc.not_equal(self.table.column(KIND), MATCH))
+        n = len(packed)
+        columns = [
+            pa.array([MATCH] * n, pa.string()),
+            pa.nulls(n, pa.string()),
+            pa.array(packed, pa.binary()),
+        ]
+        return replace(self, table=pa.concat_tables([rest, pa.table(columns, schema=rest.schema)]))
+
+    def frame(self) -> DataFrame:
+        """Return the output as a DataFrame, whose rows are on the driver."""
+        rows = [tuple(row.values()) for row in self.table.to_pylist()]
+        return self.spark.createDataFrame(rows, spark_schema(OUTPUT_SCHEMA))
 
     @cached_property
     def _matches(self) -> list[pa.Table]:

@@ -25,6 +25,7 @@ from spark_runtime.event_time.telling import furthest_behind, held_line, status_
 from spark_runtime.event_time.time_status import TimeStatus
 from spark_runtime.event_time.waiting import cannot_end
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit, WatermarkRule
+from spark_runtime.operator.daily import Days
 from spark_runtime.pipeline.checkpoint import Checkpoint, write_done
 from spark_runtime.pipeline.completion import done_after
 from spark_runtime.pipeline.course import CourseLog
@@ -154,10 +155,14 @@ class MicroBatches:
         self.waits.append((batch, self._begun - asked))
         return plan
 
-    def complete(self, batch: int, counts: Counts) -> None:
-        """Record that micro-batch `batch` is computed and its output written."""
+    def complete(self, batch: int, counts: Counts, reported: Days | None = None) -> None:
+        """Record that micro-batch `batch` is computed and its output written.
+
+        `reported`: how many matches were reported by rule and day; None: nothing counts them.
+        """
         plan, before, watermark = self._plans.last, self.done, self._watermark
         done, remaining = done_after(before, batch, plan, counts, self._inputs, watermark)
+        done = replace(done, reported=before.reported if reported is None else reported)
         told_us = done.watermark_us if plan.told_us is None else plan.told_us
         self._reporting.note(before, done, told_us, plan.clock_us)
         self.done = done

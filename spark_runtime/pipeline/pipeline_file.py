@@ -97,12 +97,14 @@ def _is_file_or_http(text: str) -> bool:
     return is_http or "://" not in text
 
 
-def _limit(given: OneLimit, settings: Settings) -> Limit | None:
+def _limit(given: OneLimit | DailyLimit, settings: Settings) -> Limit | None:
     return None if given.at_most is None else Limit(given.at_most, given.then)
 
 
 def _limits(given: LimitSettings, settings: Settings) -> Limits:
-    return Limits(given.open_runs, given.matches, given.run_mb, given.waiting, given.hot_percent)
+    return Limits(
+        given.open_runs, given.matches, given.run_mb, given.waiting, given.hot_percent, given.alerts_per_day
+    )
 
 
 def _texts(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
@@ -120,6 +122,14 @@ class OneLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class DailyLimit:
+    """A limit of a rule and day: what was reported earlier cannot be dropped."""
+
+    at_most: int | None = declared.integer(None, at_least=1, required=True)
+    then: Then = declared.choice({item.value: item for item in (Then.FAIL, Then.NEWEST)})
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """The limits of a pipeline over all keys."""
 
@@ -127,6 +137,7 @@ class LimitSettings:
     matches: Limit | None = declared.nested(OneLimit, _limit)
     run_mb: Limit | None = declared.nested(OneLimit, _limit, name="open_runs_mb")
     waiting: Limit | None = declared.nested(OneLimit, _limit, name="waiting_events")
+    alerts_per_day: Limit | None = declared.nested(DailyLimit, _limit)
     hot_percent: int = declared.integer(HOT_PERCENT, at_least=1, name="hot_key_percent")
 
 

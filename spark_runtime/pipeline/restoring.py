@@ -110,14 +110,15 @@ def _progress(manifest: Manifest) -> list[Any]:
     told = manifest.progress
     offsets = {name: of.position for name, of in manifest.sources.items() if of.position is not None}
     *_, given_up, n_next = told["waiting"] or [{}, {}, [], 1]
-    waits = [] if told["waits"] is None else [[told["waits"][0], None]]
+    waits = None if told["waits"] is None else [told["waits"][0], None]
     return [
         json.dumps(told["reached"]),
         offsets,
         told["ended"],
         told["partitions"],
         [{}, {}, given_up, n_next],
-        *waits,
+        waits,
+        told.get("reported", {}),
     ]
 
 

@@ -26,6 +26,7 @@ from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.dataflow.schema import spark_schema
 from spark_runtime.dataflow.share_reader import TICKS, ShareReader
 from spark_runtime.event_time.watermarks import WatermarkRule
+from spark_runtime.operator.daily import FirstOfDays
 from spark_runtime.pipeline.checkpoint import (
     Checkpoint,
     SourceIdentity,
@@ -75,6 +76,7 @@ _LIMITED = {
     "open_runs_mb": "open runs",
     "waiting_events": "waiting events",
     "matches": "matches",
+    "alerts_per_day": "alerts",
 }
 """What each limit of a pipeline drops."""
 
@@ -141,11 +143,25 @@ class PipelineRun:
             self.shared = SharedFolders.marked(folders, run_id or "all")
         is_watched = self.pipeline.ui is not None
         file_mode = self.pipeline.file_mode
-        delivery = delivery_of(self.sinks, run_id, file_mode, self.shared, is_watched=is_watched)
+        delivery = delivery_of(
+            self.sinks,
+            run_id,
+            file_mode,
+            self.shared,
+            is_watched=is_watched,
+            by_driver=run_id is not None and self.pipeline.limits.alerts_per_day is not None,
+        )
         return Dataflow(self.rules, n_groups, delivery, is_batch=run_id is None)
 
-    def _write(self, flow: Dataflow, output: DataFrame, number: int, plan: str = "") -> None:
-        """Compute one batch, and write its output to the sinks."""
+    def _write(
+        self,
+        flow: Dataflow,
+        output: DataFrame,
+        number: int,
+        plan: str = "",
+        first: FirstOfDays | None = None,
+    ) -> None:
+        """Compute one batch, and write its output to the sinks. `first`: which matches are reported."""
 
         def counted(counts: Iterable[Counts]) -> Counts:
             found = self.totals.add(number, counts)
@@ -153,9 +169,8 @@ class PipelineRun:
                 require_gone(found.gone)
             return found
 
-        self.of_batch = Delivering(self.sinks, flow, self.notes, self.written).write(
-            output, number, plan, counted
-        )
+        delivering = Delivering(self.sinks, flow, self.notes, self.written, first)
+        self.of_batch = delivering.write(output, number, plan, counted)
 
     def close(self) -> None:
         """End the run of the sinks."""
@@ -536,8 +551,10 @@ class StreamRun(PipelineRun):
                 clock = "" if plan.clock_us is None else str(plan.clock_us)
                 self.spark.sparkContext.setLocalProperty(CLOCK_PROPERTY, clock)
             try:
-                self._write(made.flow, output, number, plan.identity)
-                batches.complete(number, self.of_batch)
+                limit = self.pipeline.limits.alerts_per_day
+                first = None if limit is None else FirstOfDays(limit, self.rules, batches.done.reported)
+                self._write(made.flow, output, number, plan.identity, first)
+                batches.complete(number, self.of_batch, None if first is None else first.days())
                 self._tell_absent()
                 self._tell_dropped(number)
                 self.totals.note_hot(number, self.of_batch, self.pipeline.limits.hot_percent or 100)

@@ -173,6 +173,7 @@ def _written(
         "partitions": parts,
         "waiting": more[0] if more else None,
         "waits": more[1] if len(more) > 1 else None,
+        "reported": more[2] if len(more) > 2 else {},
     }
     manifest = Manifest(
         run=checkpoint.run_id,

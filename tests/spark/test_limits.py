@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import date
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from cep.errors import StateError
+from spark_runtime.event_time.done import Done
+from spark_runtime.pipeline.checkpoint import Checkpoint, write_done
 from tests.spark.test_gaps import shown, sums
 from tests.spark.test_pipeline import keyed_events, quiet_run, read, write_json, write_pipeline
 
@@ -62,3 +65,52 @@ def test_a_pipeline_that_is_to_fail_beyond_its_limit_writes_nothing_of_the_micro
         quiet_run(file)
     found = [file.relative_to(tmp_path).parts for file in (tmp_path / "out").rglob("part-*")]
     assert [parts for parts in found if not any(part.startswith((".", "_")) for part in parts)] == []
+
+
+PER_DAY = 25
+SINKS = "[{format: parquet, path: out/matches}, {format: json, path: out/json}, {format: console}]"
+
+
+def test_alerts_of_a_day_are_the_first_ones_of_all_keys_in_every_sink_also_after_a_micro_batch_is_repeated(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = f"limits: {{alerts_per_day: {{at_most: {PER_DAY}, then: drop_newest}}}}"
+    files = []
+    for name, more in (("free", ""), ("limited", f"{limit}\nlog: out/log")):
+        write_json(tmp_path / name / "events", EVENTS, 2)
+        files.append(write_pipeline(tmp_path / name, SOURCE, more, SINKS, RULES))
+    free, limited = files
+    quiet_run(free)
+    n_done: list[int] = []
+
+    def ending(checkpoint: Checkpoint, done: Done) -> None:
+        if done.batch == 1:
+            raise StateError("E0702", "the run ends here")
+        n_done.append(done.batch)
+        write_done(checkpoint, done)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("spark_runtime.pipeline.micro_batches.write_done", ending)
+        with pytest.raises(StateError, match="the run ends here"):
+            quiet_run(limited)
+    assert n_done == [0]
+    counts = quiet_run(limited).counts
+    n_of_day: Counter[tuple[str, date]] = Counter()
+    n_matches, expected = 0, []
+    for folder in sorted((tmp_path / "free/out/matches").glob("*-*"), key=lambda path: path.name[-1]):
+        for row in sorted(read(folder), key=lambda row: (row["match_end"], row["match_id"])):
+            of_day = row["rule"], row["match_end"].date()
+            n_of_day[of_day] += 1
+            n_matches += 1
+            expected += [row["match_id"]] if n_of_day[of_day] <= PER_DAY else []
+    for rows in (
+        read(tmp_path / "limited/out/matches"),
+        read(tmp_path / "limited/out/json", "json"),
+        read(tmp_path / "limited/out/log"),
+    ):
+        assert sorted(row["match_id"] for row in rows) == sorted(expected)
+    n_dropped = n_matches - len(expected)
+    assert n_dropped > 20 < len(expected)
+    assert sums(shown(limited)) == Counter({"dropped matches": n_dropped})
+    assert counts.rows == sum(counts.matches.values()) - sum(counts.dropped_matches.values())
+    assert "beyond `limits: alerts_per_day`" in capsys.readouterr().err

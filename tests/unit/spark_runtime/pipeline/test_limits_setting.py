@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,9 @@ def test_each_limit_has_a_number_and_what_happens_beyond_it(tmp_path: Path) -> N
     )
     assert made.limits == Limits(Limit(7), Limit(9, Then.SEVERITY), Limit(8, Then.NEWEST), Limit(3), 40)
     assert made.limits
+    made = pipeline(tmp_path, "limits: {alerts_per_day: {at_most: 6, then: drop_newest}}")
+    assert made.limits == Limits(hot_percent=HOT_PERCENT, alerts_per_day=Limit(6, Then.NEWEST))
+    assert pipeline(tmp_path, "limits: {alerts_per_day: {at_most: 6}}").limits.alerts_per_day == Limit(6)
     assert pipeline(tmp_path, "limits: {hot_key_percent: 3}").limits == Limits(hot_percent=3)
 
 
@@ -42,6 +46,7 @@ def test_each_limit_has_a_number_and_what_happens_beyond_it(tmp_path: Path) -> N
         ("{open_runs: {at_most: 0}}", "`at_most` must be at least 1"),
         ("{open_runs: {at_most: 5, then: drop}}", "`then` cannot be `drop`"),
         ("{runs: {at_most: 5}}", "`runs`"),
+        ("{alerts_per_day: {at_most: 5, then: drop_oldest}}", "`then` cannot be `drop_oldest`"),
         ("5", "`limits`"),
     ],
 )
@@ -100,8 +105,12 @@ def test_the_summary_says_what_was_dropped_and_of_which_keys_also_when_it_is_qui
     assert [line for line in summary_lines(counts, 1.0, {}) if line in expected] == expected
 
 
-def test_the_example_of_the_page_is_sound(tmp_path: Path) -> None:
+def test_the_examples_of_the_page_are_sound(tmp_path: Path) -> None:
     page = (Path(__file__).parents[4] / "docs/operate/running.md").read_text()
-    text = page.partition("### Limits over all keys")[2].partition("```yaml\n")[2].partition("```")[0]
-    pipeline(tmp_path, text)
-    assert load_pipeline(tmp_path / "p.yaml").limits.matches == Limit(10_000, Then.OLDEST)
+    for title, limits in (
+        ("Limits over all keys", Limits(Limit(5_000_000, Then.SEVERITY), Limit(10_000, Then.OLDEST))),
+        ("Alerts of a day", Limits(alerts_per_day=Limit(200, Then.NEWEST))),
+    ):
+        text = page.partition(f"### {title}")[2].partition("```yaml\n")[2].partition("```")[0]
+        pipeline(tmp_path, text)
+        assert load_pipeline(tmp_path / "p.yaml").limits == replace(limits, hot_percent=HOT_PERCENT)

@@ -102,6 +102,19 @@ def test_a_stored_savepoint_is_restored_with_any_number_of_key_groups(
     assert n_open == N_OPEN
 
 
+def test_what_was_reported_of_a_day_is_in_a_savepoint(tmp_path: Path) -> None:
+    saved, path = copied(tmp_path), str(tmp_path / "checkpoint")
+    manifest = json.loads((saved / "savepoint.json").read_text())
+    manifest["progress"]["reported"] = {"testing": {"20000": 3}}
+    (saved / "savepoint.json").write_text(json.dumps(manifest))
+    restore(str(saved), path)
+    stored = opened(str(saved)).rules()
+    rules = StoredRules.of(stored.texts, compile_texts(stored.texts, stored.streams).rule_set)
+    sources = {name: SourceIdentity("json", str(tmp_path)) for name in ("payments", "cards")}
+    done = last_done(open_checkpoint(LocalFiles(path), path, rules, sources, 2), is_live=False)
+    assert (done.reported, done.waits) == ({"testing": {20000: 3}}, None)
+
+
 def test_the_manifest_is_the_same_after_it_was_read() -> None:
     manifest = opened(str(STORED)).manifest
     assert Manifest.of_json(json.loads(manifest.to_json())) == manifest
