@@ -173,7 +173,7 @@ def open_checkpoint(
         raise _other_source(path, found["sources"], sources)
     if not given.items() <= found["sources"].items():  # what rules no longer read may come back
         files.write(PIPELINE, json.dumps({**found, "sources": {**found["sources"], **given}}))
-    if before != rules and not is_other:  # in ways that do not affect stored state
+    if before != rules and rules.reads(before):  # they differ in ways that do not affect stored state
         files.write(RULES, rules.to_json())
     return checkpoint
 

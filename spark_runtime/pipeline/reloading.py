@@ -188,7 +188,7 @@ class Reloading:
         latest = self._standing.latest.rules
         wanted = StoredRules.of(self._pipeline.texts, self._pipeline.rules)
         wanted = replace(wanted, has_corrections=wanted.has_corrections or latest.has_corrections)
-        if wanted.fingerprints == latest.fingerprints:
+        if wanted.reads(latest):
             self._take_words(latest, wanted)
             return RuleTurn(self._pipeline, self._standing.latest.rules, self._pending())
         rules = compiled(latest, self._pipeline)
@@ -210,7 +210,7 @@ class Reloading:
         """Return the change whose micro-batch a killed run did not finish."""
         stored, latest = self._standing.stored, self._standing.latest
         is_fill = self._standing.is_pending and bool(latest.filled)
-        if stored.rules.fingerprints == latest.rules.fingerprints and not is_fill:
+        if latest.rules.reads(stored.rules) and not is_fill:
             return None
         before = compiled(stored.rules, self._pipeline)
         warm = warm_of(self._checkpoint.path, latest.batch, latest.warm, latest.from_us)
@@ -251,7 +251,7 @@ class Reloading:
     def _consider(self, found: Candidate, before: StoredRules) -> None:
         """Let rules follow, now or when they are approved."""
         approval = self._approval(before, found.rules)
-        if self._pipeline.reload is Reload.AFTER_APPROVAL and approval is None:
+        if self._pipeline.reload is Reload.AFTER_APPROVAL and approval is None and not found.is_same:
             self._waits = found
             self._say(
                 "warning: the rules have changed, and nobody has approved it: the run continues with the "
@@ -352,7 +352,7 @@ class Reloading:
             return None
         done = self._done
         change = None
-        if found.fills or not found.is_only_words:
+        if found.fills or not found.is_only_words or not found.rules.reads(self.turn.rules):
             begins_us = _begins_us(done.reached.read_until_us)
             change = ChangedRules(self.turn.pipeline.rules, begins_us, done.batch + 1)
         self._found = found
@@ -386,7 +386,8 @@ class Reloading:
         warm_rules = () if turn.change is None else turn.change.warm_rules
         if begins.difference(warm_rules) and read_until_us is not None:
             said.append(f"new and changed rules see the events after {time_for_people(read_until_us)}")
-        self._say("\n".join(said))
+        if not found.is_same:  # rules may only have another order
+            self._say("\n".join(said))
         self.turn = turn
         return turn
 

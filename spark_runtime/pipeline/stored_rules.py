@@ -45,6 +45,20 @@ class StoredRules:
         """The fingerprints of the programs, in any order."""
         return frozenset(program.fingerprint for program in self.programs)
 
+    def reads(self, other: StoredRules) -> bool:
+        """Return whether these rules read the stored state of `other` as it is.
+
+        Events that are retained for corrections are prepared, which depends on the order of the rules.
+        """
+        if self.fingerprints != other.fingerprints:
+            return False
+        if not (self.has_corrections or other.has_corrections):
+            return True
+        mine, its = (
+            [[rule.name for rule in program.rules] for program in of.programs] for of in (self, other)
+        )
+        return mine == its
+
     @cached_property
     def version(self) -> str:
         """A name for these texts and streams, wherever their files are: 12 hexadecimal digits."""

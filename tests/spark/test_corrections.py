@@ -159,6 +159,27 @@ def test_rules_that_change_go_on_with_corrections(spark: SparkSession, tmp_path:
     assert gone <= {"rise", "silence", "neighbours"}
 
 
+def test_rules_in_another_order_go_on_with_corrections(spark: SparkSession, tmp_path: Path) -> None:
+    events = keyed_events(31, 300)
+    late, second = events[4:150:5], events[150:]
+    first = [event for at, event in enumerate(events[:150]) if at % 5 != 4]
+    rules = [f"RULE {text}" for text in BEFORE.split("RULE ")[1:]]
+    (tmp_path / "events").mkdir()
+    source, sinks = "format: json, path: events", "[{format: json, path: out/matches}]"
+    for number, (given, texts) in enumerate([(first, rules), ([*late, *second], rules[::-1])]):
+        write_json(tmp_path / "more", given, 1)
+        (tmp_path / "more/part-000.json").rename(tmp_path / f"events/{number}.json")
+        more = "reload: never" + number * f"\n{FINISH}"
+        file = write_pipeline(tmp_path, source, more, sinks, "".join(texts))
+        file.write_text(file.read_text().replace("path: out/late}", "path: out/late, correct_within: 1 day}"))
+        assert quiet_run(file).counts.late == 0
+    rows = read(tmp_path / "out/matches", "json")
+    for rule in ("rise", "silence", "neighbours", "crowd"):
+        assert standing_ids(rows, rule) == sorted(ids(batch_matches(BEFORE, events), rule)), rule
+    assert len(standing_ids(rows, "neighbours")) > 4 < len(standing_ids(rows, "crowd"))
+    assert RETRACT in {row[KIND] for row in rows}
+
+
 def test_events_beyond_the_bound_leave_whole_and_the_others_are_counted(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -79,6 +79,22 @@ def test_a_rule_that_goes_on_withdraws_and_adds_matches_as_if_nothing_had_happen
     assert stream.step(22, ("k", 21, "b")) == [("match", "ab", 0, 12, 21)]
 
 
+def test_rules_in_another_order_go_on_as_if_nothing_had_happened() -> None:
+    given = (("k", 1, "a"), ("k", 4, "b"), ("k", 5, "c"), ("k", 8, "d"), ("k", 12, "a"), ("k", 13, "c"))
+    late = (("k", 2, "x"), ("k", 6, "y"), ("k", 3, "a"), ("k", 7, "c"), ("k", 16, "b"), ("k", 17, "d"))
+    found = []
+    for texts in ((AB, CD), (CD, AB)):
+        stream = Stream(AB, CD)
+        stream.step(15, *given)
+        stream.change(*texts, begins=13)
+        found.append((sorted(stream.step(15, *late[:4])), sorted(stream.step(20, *late[4:]))))
+    assert found[0] == found[1]
+    assert [[row[:2] for row in rows] for rows in found[0]] == [
+        [("match", "ab"), ("match", "cd"), ("retract", "ab"), ("retract", "cd")],
+        [("match", "ab"), ("match", "cd")],
+    ]
+
+
 def test_matches_of_a_rule_that_has_changed_or_is_gone_are_final() -> None:
     stream = Stream(AB, CD)
     given = (("k", 1, "a"), ("k", 4, "b"), ("k", 5, "c"), ("k", 8, "d"))

@@ -143,6 +143,49 @@ def test_an_approval_that_cannot_be_read_is_reported_once_and_the_run_continues(
     assert [line for line in said if "approved.json" in line] == [f"warning: {told}"]
 
 
+@pytest.mark.parametrize("late", ["", "late: correct within 1 hour\n"])
+@pytest.mark.parametrize("reload", ["on change", "after approval", "never"])
+def test_rules_that_only_have_another_order_take_state_over_if_it_depends_on_the_order(
+    tmp_path: Path, late: str, reload: str
+) -> None:
+    (tmp_path / "streams.yaml").write_text(
+        "streams: {taps: {event_time: ts, schema: {ts: timestamp, k: string, v: double}}}\n"
+    )
+    texts = [
+        f"RULE {name} FROM taps PARTITION BY k PATTERN a DEFINE a AS v > {name[1:]}\n"
+        for name in ("r1", "r2")
+    ]
+    (tmp_path / "r.cep").write_text("".join(texts))
+    (tmp_path / "pipeline.yaml").write_text(
+        "rules: [r.cep]\nsource: {stream: taps, format: json, path: in}\nsinks: [{format: console}]\n"
+        f"checkpoint: checkpoint\nreload: {reload}\n{late}"
+    )
+    before = load_pipeline(tmp_path / "pipeline.yaml")
+    files = LocalFiles(str(tmp_path / "checkpoint"))
+    stored_rules = StoredRules.of(before.texts, before.rules)
+    checkpoint = open_checkpoint(files, before.checkpoint, stored_rules, {}, 1)
+    said: list[str] = []
+    assert Reloading(checkpoint, before, said.append, tuple).following() is None
+    (tmp_path / "r.cep").write_text("".join(reversed(texts)))
+    now = load_pipeline(tmp_path / "pipeline.yaml")
+    reloading = Reloading(checkpoint, now, said.append, tuple)
+    if late:
+        assert reloading.turn.rules == stored_rules
+        turn = reloading.following()
+        assert turn is not None
+        assert turn.change is not None
+        assert [rule.name for rule in turn.change.before.rules] == ["r1", "r2"]
+        reloading.take(turn)
+        again = Reloading(checkpoint, now, said.append, tuple)
+        assert again.following() is None
+        pending = again.turn.change
+        assert pending is not None
+        assert [rule.name for rule in pending.before.rules] == ["r1", "r2"]
+    assert [rule.name for rule in reloading.turn.pipeline.rules.rules] == ["r2", "r1"]
+    assert reloading.following() is None
+    assert said == []
+
+
 def test_the_version_of_rules_depends_on_texts_and_streams_and_not_on_the_names_of_files() -> None:
     moved = replace(ONE, texts=tuple(Source("/elsewhere/x.cep", text.text) for text in ONE.texts))
     assert moved.version == ONE.version != TWO.version
