@@ -57,6 +57,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
     only: str | Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
     state_folder: str | None = None,
+    limits: Mapping[str, Mapping[str, int | str]] | None = None,
     events_schema: StructType | Mapping[str, StructType] | None = None,
     streaming: bool | None = None,
 ) -> DataFrame:
@@ -101,6 +102,9 @@ def detect(  # noqa: PLR0913 - all but two have a default
     state_folder
         A folder on a disk that all workers share, for large state of a stream: a micro-batch then writes only
         what it changed. Each checkpoint has a folder of its own in it. Default: in Spark's state store.
+    limits
+        How much a stream may have over all keys, as in a pipeline file: ``{"open_runs": {"at_most": 1000,
+        "then": "drop_oldest"}}``. `detect_all` counts what is dropped. Default: there are no limits.
     events_schema, streaming
         The schema of `events`, by stream if they differ, and whether they are streams. With both, `detect`
         asks Spark nothing, so that it works in a query function of Declarative Pipelines. The workers are not
@@ -135,6 +139,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
         only=only,
         parameters=parameters,
         state_folder=state_folder,
+        limits=limits,
         events_schema=events_schema,
         streaming=streaming,
     )
@@ -155,6 +160,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
     only: str | Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
     state_folder: str | None = None,
+    limits: Mapping[str, Mapping[str, int | str]] | None = None,
     events_schema: StructType | Mapping[str, StructType] | None = None,
     streaming: bool | None = None,
 ) -> DataFrame:
@@ -176,6 +182,8 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         - ``count``: ``name``, ``of`` (what it is split by, or NULL) and ``n``. The rows must be summed,
           because each call of the operator counts separately: ``events``, ``duplicates``; ``late`` by stream;
           ``dead_letters`` by reason; ``matches``, ``timeouts``, ``suppressed``, ``dropped_runs`` by rule;
+          with `limits` also ``dropped_matches`` by rule, ``dropped_events`` by stream, ``dropped_keys`` by
+          rule and key, and ``beyond`` by limit;
           with corrections also ``retracted`` by rule, ``corrected`` and ``uncorrected``.
     """
     from spark_runtime.detection import Call, detect_findings
@@ -193,6 +201,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         only=only,
         parameters=parameters,
         state_folder=state_folder,
+        limits=limits,
         events_schema=events_schema,
         streaming=streaming,
     )

@@ -26,6 +26,7 @@ from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.schema import stream_of_schema, typed_events
 from spark_runtime.dataflow.table_frames import frame_content
 from spark_runtime.event_time.upstream import Upstream, require_delay, upstream, watermark_delay_ms
+from spark_runtime.operator.limits import Limits
 from spark_runtime.sessions.worker_python import workers_python
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.state.pointer import Kept
@@ -57,6 +58,7 @@ class Call:
     only: str | Sequence[str] = ()
     parameters: Mapping[str, str] | None = None
     state_folder: str | None = None
+    limits: Mapping[str, Mapping[str, int | str]] | None = None
     events_schema: StructType | Mapping[str, StructType] | None = None
     streaming: bool | None = None
 
@@ -79,7 +81,7 @@ def detect_matches(call: Call) -> DataFrame:
     }
     with workers_python(_frame_of(next(iter(usable.values()))).sparkSession, checks=not call.asks_nothing):
         output = flow.output(flow.prepared(usable))
-        return flow.matches(output if flow.is_batch else observed(output))
+        return flow.matches(output if flow.is_batch else observed(output, is_limited=bool(flow.limits)))
 
 
 def detect_findings(call: Call) -> DataFrame:
@@ -136,6 +138,7 @@ def _plan_for(
         is_batch=not any(frame.is_streaming for frame in read.values()),
         tables={name: frame_content(events[name], table) for name, table in static.items()},
         kept=None if call.state_folder is None else _kept(call.state_folder, spark),
+        limits=_limits(call, rules),
     )
     if delay_ms is not None:
         require_delay(delay_ms, rules.lateness_us)
@@ -229,6 +232,32 @@ def _corrected(rules: RuleSet, correct_within: str | None) -> RuleSet:
     if not length_us:
         raise _wrong_argument("correct_within", correct_within, 'a duration above 0, such as "1 hour"')
     return rules.with_corrections(Corrections(length_us))
+
+
+def _limits(call: Call, rules: RuleSet) -> Limits:
+    """Return the limits of a stream. Raises RuleError or InputError: they are wrong, or not possible here."""
+    if call.limits is None:
+        return Limits()
+    from spark_runtime.pipeline.limit_settings import not_with_corrections, read_limits, text_of
+
+    text = text_of(call.limits)
+    if text is None:
+        wanted = 'a dictionary as in a pipeline file: {"open_runs": {"at_most": 1000, "then": "drop_oldest"}}'
+        raise _wrong_argument("limits", call.limits, wanted)
+    for name, why in _ONLY_IN_PIPELINES.items():
+        if name in call.limits:
+            raise InputError("E0828", f"`{name}` cannot be among the limits of detect: {why}", _AS_PIPELINE)
+    found = replace(read_limits(text), hot_percent=None)
+    for fact, why, advice in () if rules.corrections is None else not_with_corrections(found):
+        raise InputError("E0828", f"{fact}: {why}", advice)
+    return found
+
+
+_ONLY_IN_PIPELINES = {
+    "alerts_per_day": "one process must see the matches of all keys before they are written",
+    "hot_key_percent": "nobody is told of hot keys",
+}
+_AS_PIPELINE = "leave it out, or run the rules as a pipeline: cep run"
 
 
 _INSTEAD = {

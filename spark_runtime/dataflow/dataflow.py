@@ -291,16 +291,16 @@ def drop_unusable(events: DataFrame, stream: Stream) -> DataFrame:
 _numbers = count(1)
 
 
-def observed(output: DataFrame) -> DataFrame:
+def observed(output: DataFrame, *, is_limited: bool = False) -> DataFrame:
     """Return the operator's output; the progress of its query says how many events were late.
 
     It says so in `observedMetrics`, as `late_events` of `detect_1`, `detect_2` and so on: a query may have
     several, and Spark takes each name once. There, `state_bytes` is the length of the state that Spark
     carried, and `keys_touched` the number of keys with events.
+    With limits, `beyond_limits` is how much they dropped.
     """
-    of_streams = F.from_json(F.get_json_object(TEXT, "$.late_of"), "map<string, bigint>")
-    late = F.aggregate(F.map_values(of_streams), F.lit(0).cast("bigint"), lambda total, n: total + n)
-    late_events = F.coalesce(F.sum(F.when(F.col(KIND) == COUNTS, late)), F.lit(0)).alias("late_events")
+    splits = {"late_events": "late_of"} | ({"beyond_limits": "beyond"} if is_limited else {})
+    of_splits = [_sum_of(split).alias(name) for name, split in splits.items()]
     of_state = {
         name: F.coalesce(F.sum(F.when(F.col(KIND) == COUNTS, number.cast("bigint"))), F.lit(0)).alias(name)
         for name, number in (
@@ -308,4 +308,11 @@ def observed(output: DataFrame) -> DataFrame:
             ("keys_touched", F.get_json_object(TEXT, "$.state.touched")),
         )
     }
-    return output.observe(f"detect_{next(_numbers)}", late_events, *of_state.values())
+    return output.observe(f"detect_{next(_numbers)}", *of_splits, *of_state.values())
+
+
+def _sum_of(split: str) -> SparkColumn:
+    """Return the sum of a split count (`cep.counts.Split`) over the rows of counts."""
+    found = F.from_json(F.get_json_object(TEXT, f"$.{split}"), "map<string, bigint>")
+    total = F.aggregate(F.map_values(found), F.lit(0).cast("bigint"), lambda total, n: total + n)
+    return F.coalesce(F.sum(F.when(F.col(KIND) == COUNTS, total)), F.lit(0))

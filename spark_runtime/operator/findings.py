@@ -51,6 +51,10 @@ _BY_NAME = {
     "timeouts": "timeouts",
     "suppressed": "suppressed",
     "dropped_runs": "dropped_runs",
+    "dropped_events": "dropped_events",
+    "dropped_matches": "dropped_matches",
+    "dropped_keys": "dropped_keys",
+    "beyond": "beyond",
     "retracted": "retracted",
 }
 """Name of a count -> the field of `cep.counts.Counts` that splits it."""

@@ -16,7 +16,7 @@ from cep.engine.chains.chain import Chain
 from cep.engine.matching.shedding import MOST_KEYS, DropOrder, Dropped, dropped_first
 from cep.errors import StateError
 from cep.program.opcodes import SEVERITIES
-from cep.rule_set import RuleSet
+from cep.rule_set import KIND, RETRACT, RuleSet
 
 HOT_PERCENT = 20
 """The usual share above which a key is hot, in percent."""
@@ -79,6 +79,17 @@ class Limits:
 
     def __bool__(self) -> bool:
         return self != Limits(hot_percent=self.hot_percent)
+
+    def by_name(self) -> dict[str, Limit]:
+        """Return the limits that there are, by their names in a pipeline file."""
+        found = {
+            "open_runs": self.open_runs,
+            "open_runs_mb": self.run_mb,
+            "waiting_events": self.waiting_events,
+            "matches": self.matches,
+            "alerts_per_day": self.alerts_per_day,
+        }
+        return {name: limit for name, limit in found.items() if limit is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +225,15 @@ _FEW_ROWS = 4096
 
 
 def limited_rows(found: pa.Table, rules: RuleSet) -> I64:
-    """Return the rows of matches (`carried_schema`) that limits count: all but those of views."""
+    """Return the rows of matches (`carried_schema`) that limits count.
+
+    These are all but those of views, and those that withdraw.
+    """
     views = pa.array([rule.name for rule in rules.rules if rule.is_view], pa.string())
-    return np.flatnonzero(np.asarray(pc.invert(pc.is_in(found.column("rule"), views))))
+    counts = np.asarray(pc.invert(pc.is_in(found.column("rule"), views)))
+    if rules.corrections is not None:
+        counts = counts & np.asarray(pc.not_equal(found.column(KIND), RETRACT))
+    return np.flatnonzero(counts)
 
 
 def numbered(matches: pa.Table) -> tuple[I64, I64]:

@@ -29,8 +29,9 @@ from cep.settings.settings import Settings, check_place, one_of
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
-from spark_runtime.operator.limits import HOT_PERCENT, Limit, Limits, Then
+from spark_runtime.operator.limits import Limits
 from spark_runtime.pipeline.address import Address, read_address
+from spark_runtime.pipeline.limit_settings import LimitSettings, not_with_corrections
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline, Reload
 from spark_runtime.pipeline.other_files import require_pipeline
 from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, static_entries, static_file
@@ -97,48 +98,10 @@ def _is_file_or_http(text: str) -> bool:
     return is_http or "://" not in text
 
 
-def _limit(given: OneLimit | DailyLimit, settings: Settings) -> Limit | None:
-    return None if given.at_most is None else Limit(given.at_most, given.then)
-
-
-def _limits(given: LimitSettings, settings: Settings) -> Limits:
-    return Limits(
-        given.open_runs, given.matches, given.run_mb, given.waiting, given.hot_percent, given.alerts_per_day
-    )
-
-
 def _texts(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
     entries = settings.document.mapping(settings.found[name], f"`{name}`") or []
     texts = [(entry.name, settings.document.text(entry.value, f"`{entry.name}`")) for entry in entries]
     return tuple((name, text) for name, text in texts if text is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class OneLimit:
-    """A limit of all key groups together, and what happens beyond it."""
-
-    at_most: int | None = declared.integer(None, at_least=1, required=True)
-    then: Then = declared.choice({item.value: item for item in Then})
-
-
-@dataclass(frozen=True, slots=True)
-class DailyLimit:
-    """A limit of a rule and day: what was reported earlier cannot be dropped."""
-
-    at_most: int | None = declared.integer(None, at_least=1, required=True)
-    then: Then = declared.choice({item.value: item for item in (Then.FAIL, Then.NEWEST)})
-
-
-@dataclass(frozen=True, slots=True)
-class LimitSettings:
-    """The limits of a pipeline over all keys."""
-
-    open_runs: Limit | None = declared.nested(OneLimit, _limit)
-    matches: Limit | None = declared.nested(OneLimit, _limit)
-    run_mb: Limit | None = declared.nested(OneLimit, _limit, name="open_runs_mb")
-    waiting: Limit | None = declared.nested(OneLimit, _limit, name="waiting_events")
-    alerts_per_day: Limit | None = declared.nested(DailyLimit, _limit)
-    hot_percent: int = declared.integer(HOT_PERCENT, at_least=1, name="hot_key_percent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +145,9 @@ class PipelineSettings:
     )
     reload: Reload = declared.choice({item.value: item for item in Reload})
     down_after_s: float = declared.duration(300.0, "s", above_zero=True, name="down_after")
-    limits: Limits = declared.nested(LimitSettings, _limits, default=Limits(hot_percent=HOT_PERCENT))
+    limits: Limits = declared.nested(
+        LimitSettings, lambda given, _: given.limits(), default=LimitSettings().limits()
+    )
     spark: tuple[tuple[str, str], ...] = declared.own(_texts, ())
 
 
@@ -314,7 +279,8 @@ class _Reader:
             settings.problem(
                 "E0843", "`stuck_after` without `metrics`", "stuck_after", "nobody asks", "add: metrics: 9464"
             )
-        _check_limits(settings, given, corrections)
+        for title, why, advice in () if corrections is None else not_with_corrections(given.limits):
+            settings.problem("E0843", title, "limits", why, advice)
         compiled = self._rules(found, given, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
@@ -619,12 +585,6 @@ class _Reader:
         except RuleError as error:
             self.document.diagnostics += error.diagnostics
             return {}
-
-
-def _check_limits(settings: Settings, given: PipelineSettings, corrections: Corrections | None) -> None:
-    if corrections is not None and given.limits:
-        why = "what was dropped could not be corrected"
-        settings.problem("E0843", "`limits` with corrections", "limits", why, "remove one of them")
 
 
 def _listed(node: yaml.Node) -> list[yaml.Node]:

@@ -67,3 +67,27 @@ def test_before_any_event_there_is_no_watermark() -> None:
     assert watermark_of({}) is None
     assert watermark_of({"watermark": "1970-01-01T00:00:00.000Z"}) is None
     assert watermark_of({"watermark": "1970-01-01T00:00:01.500Z"}) == 1_500_000
+
+
+def test_the_progress_says_what_limits_of_detect_dropped(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(START + timedelta(seconds=s), 1 + (s == 8), 1) for s in range(9)]
+    spark.createDataFrame(rows, "ts timestamp, n bigint, k bigint").coalesce(1).write.parquet(
+        str(tmp_path / "in")
+    )
+    found = detect(
+        stream_of_files(spark, tmp_path / "in"),
+        RULE.replace("DEFINE", "AFTER MATCH NO SKIP DEFINE"),
+        event_time="ts",
+        key_groups=1,
+        limits={"matches": {"at_most": 3, "then": "drop_oldest"}},
+    )
+    query = (
+        found.writeStream.format("memory")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .queryName("limited")
+        .start()
+    )
+    query.awaitTermination()
+    assert spark.table("limited").count() == 3
+    assert sum(metrics["beyond_limits"] for metrics in observed(query)) == 5

@@ -142,9 +142,16 @@ class Chain:
 
     @property
     def waiting_events(self) -> dict[str, int]:
-        """Number of waiting events of all keys, without versions, by the first rule of a program."""
-        matchers = [each for each in self.matchers if isinstance(each, Matcher)]
-        return {matcher.program.rules[0].name: len(matcher.waiting_us()) for matcher in matchers}
+        """Number of waiting events of all keys by the first rule of a program.
+
+        Versions of tables are not counted, unless late events correct matches.
+        """
+        return {
+            each.program.rules[0].name: len(each.waiting_us())
+            if isinstance(each, Matcher)
+            else each.n_waiting
+            for each in self.matchers
+        }
 
     def shed_waiting(self, most: int, order: DropOrder) -> DroppedEvents:
         """Drop the waiting events of all keys and programs beyond `most`."""

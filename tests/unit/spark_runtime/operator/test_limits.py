@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.shedding import MOST_KEYS
 from cep.errors import Source, StateError
 from cep.program.opcodes import SEVERITIES
+from cep.rule_set import Corrections
 from cep.schema.text_values import event_table_schema
 from cep.settings.schema_file import load_streams
 from spark_runtime.operator.call import Call, Moment
@@ -355,3 +356,32 @@ def test_the_operator_keeps_the_limits_of_its_key_group_and_names_hot_keys() -> 
     results = operator.results(chain, Moment(0, 10 * SECOND, None, None), [])
     assert "beyond" not in results.counts[-1]
     assert n_open(chain) == 9 * 4 + 2
+
+
+A_AND_B: list[Row] = [*(("k", 2 * at, "a", 0.0, 0, "s") for at in range(9)), ("k", 9, "b", 0.0, 0, "s")]
+"""At 9 seconds each rule has had five runs. The b ends those of two rules; 4 events wait in two programs."""
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "what"),
+    [
+        ("open_runs", 10, "open runs, 5 of them of rule `high`"),
+        ("matches", 10, "matches, 5 of them of rule `by_s`"),
+        ("waiting_events", 8, "waiting events, 4 of them of rule `by_s`"),
+    ],
+)
+def test_with_corrections_a_limit_ends_the_run(name: str, n: int, what: str) -> None:
+    rules = RULES.rule_set.with_corrections(Corrections(60 * SECOND))
+    for at_most in (n, n - 1):
+        limits = replace(Limits(), **{name: Limit(at_most)})
+        assert limits.by_name() == {name: Limit(at_most)}
+        if at_most == n:
+            found = called(Chain(rules), A_AND_B, 9, limits)
+            assert Counter(match[0] for match in matches_of(found)) == {"low": 5, "by_s": 5}
+            # What withdraws matches is not counted: an earlier b ends the first run of two rules.
+            late = called(found.chain, [("k", 1, "b", 0.0, 0, "s")], 9, replace(limits, matches=Limit(2)))
+            kinds = Counter(row["kind"] for table in late.found.matches for row in table.to_pylist())
+            assert kinds == {"retract": 2, "match": 2}
+        else:
+            with pytest.raises(StateError, match=rf"E0722.* has {n} {what}.*`limits: {name}` is {at_most}"):
+                called(Chain(rules), A_AND_B, 9, limits)

@@ -56,10 +56,24 @@ def test_what_is_wrong_with_a_limit_is_said_at_its_place(tmp_path: Path, text: s
     assert f"{tmp_path}/p.yaml:6:" in found
 
 
-def test_limits_are_not_combined_with_corrections_but_a_hot_key_may_be(tmp_path: Path) -> None:
-    found = problems(tmp_path, "late: correct within 1 hour", "limits: {matches: {at_most: 5}}")
-    assert "error[E0843]: `limits` with corrections" in found
-    pipeline(tmp_path, "late: correct within 1 hour", "limits: {hot_key_percent: 5}")
+def test_with_corrections_limits_only_fail_but_a_hot_key_may_be_named(tmp_path: Path) -> None:
+    late = "late: correct within 1 hour"
+    for limit, told in (
+        ("matches: {at_most: 5, then: drop_oldest}", "`limits: matches` drops, with corrections"),
+        (
+            "alerts_per_day: {at_most: 5, then: drop_newest}",
+            "`limits: alerts_per_day` drops, with corrections",
+        ),
+        ("open_runs_mb: {at_most: 5}", "`limits: open_runs_mb` with corrections"),
+    ):
+        assert f"error[E0843]: {told}" in problems(tmp_path, late, f"limits: {{{limit}}}")
+    fails = "limits: {matches: {at_most: 5}, waiting_events: {at_most: 6}, alerts_per_day: {at_most: 7}}"
+    assert pipeline(tmp_path, late, fails).limits.by_name() == {
+        "matches": Limit(5),
+        "waiting_events": Limit(6),
+        "alerts_per_day": Limit(7),
+    }
+    pipeline(tmp_path, late, "limits: {hot_key_percent: 5}")
 
 
 def test_the_first_time_that_a_limit_drops_something_a_warning_says_so(
