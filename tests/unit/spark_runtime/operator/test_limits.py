@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -362,6 +363,13 @@ A_AND_B: list[Row] = [*(("k", 2 * at, "a", 0.0, 0, "s") for at in range(9)), ("k
 """At 9 seconds each rule has had five runs. The b ends those of two rules; 4 events wait in two programs."""
 
 
+LIMITS: dict[str, Callable[[Limit], Limits]] = {
+    "open_runs": lambda limit: Limits(open_runs=limit),
+    "matches": lambda limit: Limits(matches=limit),
+    "waiting_events": lambda limit: Limits(waiting_events=limit),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "n", "what"),
     [
@@ -373,7 +381,7 @@ A_AND_B: list[Row] = [*(("k", 2 * at, "a", 0.0, 0, "s") for at in range(9)), ("k
 def test_with_corrections_a_limit_ends_the_run(name: str, n: int, what: str) -> None:
     rules = RULES.rule_set.with_corrections(Corrections(60 * SECOND))
     for at_most in (n, n - 1):
-        limits = replace(Limits(), **{name: Limit(at_most)})
+        limits = LIMITS[name](Limit(at_most))
         assert limits.by_name() == {name: Limit(at_most)}
         if at_most == n:
             found = called(Chain(rules), A_AND_B, 9, limits)
