@@ -395,7 +395,7 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     days = more[2] if len(more) > 2 else {}
     reported = {rule: {int(day): n for day, n in of_rule.items()} for rule, of_rule in days.items()}
     now = Reached(watermark_us, told.latest, is_live, told.clocks)
-    return Done(last, now, offsets, ended, partitions, waiting, waits, reported)
+    return Done(last, now, offsets, ended, partitions, waiting, waits, reported=reported)
 
 
 def recorded(checkpoint: Checkpoint, batch: int) -> list[Any] | None:

@@ -14,7 +14,16 @@ from spark_runtime.operator.limits import Limit, Limits, Then
 from tests.unit.engine.events import SECOND
 from tests.unit.spark_runtime.operator.test_limits import RULES
 
-CALL = Call(cast(Any, None), RULES.rule_set, None, None, (), None, False, None)
+CALL = Call(
+    events=cast(Any, None),
+    rules=RULES.rule_set,
+    streams=None,
+    event_time=None,
+    tie_break=(),
+    lateness=None,
+    deduplicate=False,
+    key_groups=None,
+)
 CORRECTED = RULES.rule_set.with_corrections(Corrections(60 * SECOND))
 
 
