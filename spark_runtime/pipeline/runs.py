@@ -45,6 +45,7 @@ from spark_runtime.pipeline.next_plan import Turn
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.reloading import Reloading, RuleTurn
 from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.sessions.callbacks import Callbacks
 from spark_runtime.sessions.local_session import is_local
 from spark_runtime.sessions.run_folder import places
 from spark_runtime.sessions.state_stores import forget_ended
@@ -466,7 +467,8 @@ class StreamRun(PipelineRun):
             seconds=self.totals.times,
         )
         self.batches = batches
-        self.query = query = self._start_query(made, batches)
+        callbacks = Callbacks(self.spark)
+        self.query = query = self._start_query(made, batches, callbacks)
         ended = threading.Event()
         # Ctrl-C and SIGTERM are noticed while the main thread waits here, but not while it waits in Java.
         waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
@@ -482,6 +484,7 @@ class StreamRun(PipelineRun):
                 if self.pipeline.is_live and self.ledger is not None:
                     self.ledger.alive(time.time())
         batches.add_seconds()
+        callbacks.close()
         error = query.exception()
         if error is not None and not self.has_ended and not interrupted.is_set():
             raise error
@@ -526,11 +529,12 @@ class StreamRun(PipelineRun):
         heap = self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
         return int(heap / _HEAP_FOR_WAITING)
 
-    def _start_query(self, made: _Query, batches: MicroBatches) -> StreamingQuery:
+    def _start_query(self, made: _Query, batches: MicroBatches, callbacks: Callbacks) -> StreamingQuery:
         # Our own source comes first, so that the others keep their numbers.
         frames = [self._shares(made), *self._parcels_of_spark(made.of_spark, made.flow)]
 
         def deliver(output: DataFrame, number: int) -> None:
+            callbacks.note()
             try:
                 plan = batches.next(number)
             except CepError as error:

@@ -1,5 +1,7 @@
 """What the processes of a run use: this one, the JVM it started, the Python workers that the JVM started.
 
+An owner of state is an orphan, which has remained in the process group of the workers. It counts as a worker.
+
 Memory as peaks; processor time as a sum, which says what a run costs even while others use the machine.
 """
 
@@ -62,14 +64,12 @@ class MemorySampler:
 
     def sample(self) -> None:
         """Look once."""
-        children = _children()
-        me = self.pid
-        below = _descendants(me, children)
-        jvms = [pid for pid in below if _name(pid) == "java"]
-        workers = [
-            pid for jvm in jvms for pid in _descendants(jvm, children) if _name(pid).startswith("python")
-        ]
-        self.peaks.driver = max(self.peaks.driver, _resident(me))
+        running = _running()
+        jvms = [pid for pid in _started_by(self.pid, running) if _name(pid) == "java"]
+        workers = {
+            pid for jvm in jvms for pid in _started_by(jvm, running) if _name(pid).startswith("python")
+        }
+        self.peaks.driver = max(self.peaks.driver, _resident(self.pid))
         self.peaks.jvm = max(self.peaks.jvm, sum(map(_resident, jvms)))
         sizes = list(map(_proportional, workers))
         self.peaks.workers = max(self.peaks.workers, sum(sizes))
@@ -83,33 +83,35 @@ def cpu_seconds() -> float:
 
 def cpu_seconds_of(pid: int) -> float:
     """Return the processor time that a process and all below it have used so far."""
-    pids = [pid, *_descendants(pid, _children())]
     ticks = 0
-    for pid in pids:
+    for other in (pid, *_started_by(pid, _running())):
         # After the command's name: state, parent, ...; 11 to 14 are user and system time, own and of children
         # that have ended.
-        fields = _read(_PROC / str(pid) / "stat").rpartition(")")[2].split()
+        fields = _read(_PROC / str(other) / "stat").rpartition(")")[2].split()
         ticks += sum(map(int, fields[11:15]))
     return ticks / _TICK
 
 
-def _children() -> dict[int, list[int]]:
-    children: dict[int, list[int]] = {}
+def _running() -> dict[int, tuple[int, int]]:
+    """Return all processes, each with its parent and its process group."""
+    found: dict[int, tuple[int, int]] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and (text := _read(entry / "stat")):
             # The command's name is in parentheses and may contain anything.
-            parent = int(text.rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(entry.name))
-    return children
+            _, parent, group, *_ = text.rpartition(")")[2].split()
+            found[int(entry.name)] = int(parent), int(group)
+    return found
 
 
-def _descendants(pid: int, children: dict[int, list[int]]) -> list[int]:
-    found: list[int] = []
-    waiting = list(children.get(pid, ()))
-    while waiting:
-        child = waiting.pop()
-        found.append(child)
-        waiting += children.get(child, ())
+def _started_by(pid: int, running: dict[int, tuple[int, int]]) -> set[int]:
+    """Return the processes below a process, and the others in the process groups that these lead."""
+    found: set[int] = set()
+    n_before = -1
+    while len(found) > n_before:
+        n_before = len(found)
+        found |= {
+            other for other, (parent, group) in running.items() if parent == pid or {parent, group} & found
+        }
     return found
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -137,6 +138,21 @@ def test_json_gives_the_matches_and_the_dead_letters_of_a_local_run(
     assert sum(summary.reasons.values()) == 18
     # A micro-batch for each file and one for the end; where Spark reads, a query of its own tells the end.
     assert summary.n_batches == (1 if mode == "batch" else 5 if place else 4)
+
+
+def test_the_thread_in_which_java_calls_a_query_ends_with_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_json(tmp_path / "events", keyed_events(1, 100), 1)
+    file = write_pipeline(tmp_path, "format: json, path: events")
+    quiet_run(file)
+    before = set(threading.enumerate())
+    for _ in range(2):
+        quiet_run(file)
+    deadline = time.monotonic() + 10
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
 
 
 @pytest.mark.parametrize(("mode", "place"), MODES_AND_PLACES)

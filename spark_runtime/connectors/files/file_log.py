@@ -37,12 +37,16 @@ class Entry:
 
 @dataclass(slots=True)
 class FileLog:
-    """The entries so far, and the last one of each file."""
+    """The entries that are still needed, and the last one of each file.
+
+    A file that is followed gets an entry in each micro-batch. So a run forgets those that are written.
+    """
 
     path: Path
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)  # from number `first` on
     last: dict[str, Entry] = field(default_factory=dict)
     n_bytes: int = 0
+    first: int = 0
 
     @classmethod
     def load(cls, path: Path) -> FileLog:
@@ -59,6 +63,23 @@ class FileLog:
         except (ValueError, TypeError) as error:
             raise damaged(path, "the list of files that were read, is damaged") from error
         return log
+
+    @property
+    def end(self) -> int:
+        """The number after that of the last entry."""
+        return self.first + len(self.entries)
+
+    def between(self, start: int, end: int | None = None) -> list[Entry]:
+        """Return the entries from number `start` up to `end`, or up to the last one."""
+        assert start >= self.first
+        return self.entries[start - self.first : None if end is None else end - self.first]
+
+    def forget(self, end: int) -> list[Entry]:
+        """Forget the entries before number `end`, and return them. The file keeps them."""
+        n = max(end - self.first, 0)
+        forgotten, self.entries = self.entries[:n], self.entries[n:]
+        self.first += len(forgotten)
+        return forgotten
 
     def append(self, entries: Iterable[Entry]) -> None:
         """Add entries; they are on the disk when this returns."""

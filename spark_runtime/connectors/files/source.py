@@ -182,8 +182,8 @@ class FolderPlanner:
             self.folder, self.only = self.folder.parent, self.folder.name
         self.waiting: list[Entry] | None = None  # None: the folder is scanned each time
         self.unread: list[Entry] | None = None  # seen and not yet read; None: no scan yet
-        self._spans: dict[tuple[str, int], TimeSpan] = {}  # of unread entries
-        self._received: dict[tuple[str, int], int] = {}  # first times of receipt of unread entries
+        self._spans: dict[tuple[str, int], TimeSpan] = {}  # of entries that are not committed
+        self._received: dict[tuple[str, int], int] = {}  # their first times of receipt
 
     def start(self) -> int:
         """Return the offset before all files."""
@@ -199,7 +199,7 @@ class FolderPlanner:
         return self._latest(start, None if partition == whole else partition)
 
     def _latest(self, start: int, partition: str | None = None) -> int:
-        n_known = len(self.log.entries)
+        n_known = self.log.end
         if start > n_known:
             fact = f"the list of files that were read, has {n_known:,} entries; the query has read {start:,}"
             raise damaged(self.source.log, fact)
@@ -221,7 +221,7 @@ class FolderPlanner:
             self.unread = [*waiting[len(taken) :], *others]
             if self.waiting is not None:
                 self.waiting = self.unread
-        end = len(self.log.entries)
+        end = self.log.end
         return end if most is None else min(end, start + most)
 
     def stop_at_now(self) -> None:
@@ -240,7 +240,7 @@ class FolderPlanner:
         return self._received[key]
 
     def _span(self, entry: Entry, ahead: AheadGuard) -> TimeSpan:
-        """Return the event times of an entry; examine an unread entry only once."""
+        """Return the event times of an entry; examine it only once."""
         key = entry.name, entry.start
         found = self._spans.get(key)
         if found is None:
@@ -262,12 +262,10 @@ class FolderPlanner:
     def spans(self, start: int, end: int, ahead: AheadGuard) -> dict[str, TimeSpan]:
         """Return, by partition, the event times between two offsets that are known before reading."""
         found: dict[str, TimeSpan] = {}
-        for entry in self.log.entries[start:end]:
+        for entry in self.log.between(start, end):
             if not self.source.splits_by_events:
                 partition, span = self._partition(entry), self._span(entry, ahead)
                 found[partition] = _joined(found.get(partition, span), span)
-            self._spans.pop((entry.name, entry.start), None)
-            self._received.pop((entry.name, entry.start), None)
         return found
 
     def unread_after(self, end: int, ahead: AheadGuard) -> dict[str, Unread]:
@@ -275,7 +273,7 @@ class FolderPlanner:
         if self.unread is None:  # no plan since the start of the run: it is paused
             self.unread = self.look().new if self.waiting is None else self.waiting
         found: dict[str, Unread] = {}
-        for entry in (*self.log.entries[end:], *self.unread):
+        for entry in (*self.log.between(end), *self.unread):
             partition = self._partition(entry)
             first_us = self._span(entry, ahead).first_us
             known = found.get(partition, Unread(first_us)).first_us
@@ -284,10 +282,13 @@ class FolderPlanner:
 
     def ranges(self, start: int, end: int) -> list[tuple[int, FileRange]]:
         """Return the ranges of the entries from `start` to `end`, with sizes in bytes."""
-        return [(entry.end - entry.start, self._range(entry)) for entry in self.log.entries[start:end]]
+        return [(entry.end - entry.start, self._range(entry)) for entry in self.log.between(start, end)]
 
     def commit(self, end: int) -> None:
-        """Do nothing: the list of files in the checkpoint records what was read."""
+        """Forget what was read before `end`. The list of files in the checkpoint records it."""
+        for entry in self.log.forget(end):
+            self._spans.pop((entry.name, entry.start), None)
+            self._received.pop((entry.name, entry.start), None)
 
     def close(self, counts: Counts) -> None:
         """Count the files that have changed since they were read."""

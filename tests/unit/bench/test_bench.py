@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -31,6 +33,37 @@ def test_the_sampler_sees_what_this_process_grows_by() -> None:
     del block
     sampler.sample()
     assert sampler.peaks.driver - before > 0.8 * size  # a peak stays
+
+
+_WORKER = """
+import os, time
+os.setpgid(0, 0)
+if os.fork() == 0:
+    if os.fork() == 0:
+        block = b"x" * 100_000_000
+        print(os.getpgrp(), flush=True)
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+time.sleep(60)
+"""
+
+
+@needs_proc
+def test_the_owner_of_state_counts_as_a_worker_although_it_is_an_orphan(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.symlink_to(Path(sys.executable).resolve())
+    code = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {_WORKER!r}])"
+    with subprocess.Popen([java, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        group = int(process.stdout.readline())
+        try:
+            sampler = MemorySampler()
+            sampler.sample()
+        finally:
+            os.killpg(group, signal.SIGKILL)
+    assert sampler.peaks.worker > 90_000_000
+    assert sampler.peaks.workers > sampler.peaks.worker
 
 
 @needs_proc

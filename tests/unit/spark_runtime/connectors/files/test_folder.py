@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from cep.formats.protocol import MAX_RECORD_LINES
 from cep.schema.stream import COMMA_SEPARATED, CsvLayout, Field, Stream
 from spark_runtime.connectors.files.file_log import FileLog
 from spark_runtime.connectors.files.source import FileRange, FolderPlanner, FolderSource
+from spark_runtime.connectors.files.time_span import time_span
+from spark_runtime.event_time.partitions import TimeSpan
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
 
@@ -240,6 +243,58 @@ def test_an_entry_that_was_not_written_to_its_end_is_not_there(tmp_path: Path) -
     put(tmp_path, "b.json", lines(2))
     assert reader.batch() == [2]
     assert [entry.name for entry in FileLog.load(log).entries] == ["a.json", "b.json"]
+
+
+def test_a_run_remembers_no_more_of_a_file_that_is_followed_for_long(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.json", lines(0))
+    reader = Reader(source(tmp_path))
+    planner = reader.source.planner()
+    assert reader.batch(planner) == [0]
+    for number in range(1, 50):
+        with file.open("a") as more:
+            more.write(lines(number))
+        assert reader.batch(planner) == [number]
+        planner.commit(reader.offset)
+        assert (planner.log.entries, planner.log.end) == ([], number + 1)
+    assert len(FileLog.load(planner.log.path).entries) == 50
+    again = reader.source.planner()
+    again.commit(reader.offset)  # as a run that continues does
+    assert again.log.entries == []
+    assert reader.batch(again) == []
+
+
+def test_the_times_of_input_are_found_once_and_forgotten_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined = []
+
+    def counted(path: str, *given: Any, **named: Any) -> TimeSpan:
+        examined.append(path)
+        return time_span(path, *given, **named)
+
+    monkeypatch.setattr("spark_runtime.connectors.files.source.time_span", counted)
+    planner = source(tmp_path).planner()
+    ahead = AheadGuard(STREAM.max_ahead_us)
+    for number in range(3):
+        put(tmp_path, f"{number}.json", lines(number), 1000 + number)
+        end = planner.latest(number)
+        assert planner.unread_after(end, ahead) == {}
+        planner.spans(number, end, ahead)
+        assert planner.unread_after(number, ahead)  # as a plan does that bounds the watermark
+        planner.commit(end)
+        assert planner._spans == {}
+    assert [Path(path).name for path in examined] == ["0.json", "1.json", "2.json"]
+
+
+def test_what_is_planned_is_remembered_until_it_is_written(tmp_path: Path) -> None:
+    for number in range(3):
+        put(tmp_path, f"{number}.json", lines(number), 1000 + number)
+    planner = source(tmp_path, 1).planner()
+    reader = Reader(planner.source)
+    assert [reader.batch(planner), planner.latest(1)] == [[0], 2]
+    planner.commit(1)
+    assert [entry.name for entry in planner.log.entries] == ["1.json"]
+    assert [reader.batch(planner), reader.batch(planner)] == [[1], [2]]
 
 
 def test_a_list_that_is_shorter_than_the_query_says_is_refused(tmp_path: Path) -> None:
