@@ -64,16 +64,34 @@ class MemorySampler:
 
     def sample(self) -> None:
         """Look once."""
-        running = _running()
-        jvms = [pid for pid in _started_by(self.pid, running) if _name(pid) == "java"]
-        workers = {
-            pid for jvm in jvms for pid in _started_by(jvm, running) if _name(pid).startswith("python")
-        }
+        jvms, workers = _of_run(self.pid, _running())
         self.peaks.driver = max(self.peaks.driver, _resident(self.pid))
         self.peaks.jvm = max(self.peaks.jvm, sum(map(_resident, jvms)))
         sizes = list(map(_proportional, workers))
         self.peaks.workers = max(self.peaks.workers, sum(sizes))
         self.peaks.worker = max(self.peaks.worker, *sizes, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """The memory of the processes of a run, in bytes.
+
+    `workers`: of each Python process that computes, by its number. The pages that it shares count in full.
+    """
+
+    driver: int
+    java: int
+    workers: dict[int, int]
+
+    @classmethod
+    def of(cls, pid: int) -> Resident:
+        """Return it for the run of the driver `pid`."""
+        running = _running()
+        jvms, workers = _of_run(pid, running)
+        # A child of Java only starts workers.
+        sizes = {worker: _resident(worker) for worker in workers if running[worker][0] not in jvms}
+        of_running = {worker: size for worker, size in sizes.items() if size}
+        return cls(_resident(pid), sum(map(_resident, jvms)), of_running)
 
 
 def cpu_seconds() -> float:
@@ -101,6 +119,13 @@ def _running() -> dict[int, tuple[int, int]]:
             _, parent, group, *_ = text.rpartition(")")[2].split()
             found[int(entry.name)] = int(parent), int(group)
     return found
+
+
+def _of_run(pid: int, running: dict[int, tuple[int, int]]) -> tuple[list[int], set[int]]:
+    """Return the JVMs that a driver has started, and the Python processes that these have started."""
+    jvms = [below for below in _started_by(pid, running) if _name(below) == "java"]
+    below = {python for jvm in jvms for python in _started_by(jvm, running)}
+    return jvms, {python for python in below if _name(python).startswith("python")}
 
 
 def _started_by(pid: int, running: dict[int, tuple[int, int]]) -> set[int]:

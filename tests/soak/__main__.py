@@ -22,7 +22,7 @@ from pathlib import Path
 
 import click
 
-from tests.bench.processes import MemorySampler, Peaks
+from tests.bench.processes import Resident
 from tests.soak.feed import KINDS, Feed
 from tests.soak.pipeline import CHANGES, LEFT_OUT, TRIGGER, Pipeline, Rules, contents
 from tests.soak.results import differences
@@ -34,7 +34,8 @@ ENDING = ("KILL", "KILL DRIVER", "SIGTERM", "FULL DISK")
 
 MEASURES = (
     Measure("driver", "MB", bound=10, warm_up=300),
-    Measure("workers", "MB", bound=20, warm_up=300),
+    # Of each process, with what it shares: owners of state come and go, so no sum is steady.
+    Measure("a worker", "MB", bound=5, warm_up=300),
     Measure("Java", "MB", bound=60, warm_up=300),
     Measure("time of a micro-batch", "s", bound=0.2, warm_up=120),
     Measure("checkpoint", "MB", bound=5, warm_up=300, of_each_run=False),
@@ -105,7 +106,8 @@ class Soak:
     drawn: random.Random
     began: float = field(default_factory=time.monotonic)
     faults: list[str] = field(default_factory=list)
-    samples: dict[str, list[list[Sample]]] = field(default_factory=lambda: {m.name: [[]] for m in MEASURES})
+    samples: dict[str, dict[int, list[Sample]]] = field(default_factory=dict)  # by number of run, or process
+    n_runs: int = 0
     n_batches: int = 0  # of the runs before
     n_done: float = 0  # of this run, and how long they took
     seconds_done: float = 0
@@ -124,8 +126,7 @@ class Soak:
         """Start the pipeline (again)."""
         self.n_batches += int(self.n_done)
         self.n_done = self.seconds_done = 0
-        for runs in self.samples.values():
-            runs.append([])
+        self.n_runs += 1
         self.pipeline.start()
         self.started = self.now
 
@@ -139,7 +140,7 @@ class Soak:
             self.sample()
             time.sleep(0.5)
         self.began, self.started = time.monotonic(), 0
-        self.samples = {name: [[]] for name in self.samples}
+        self.samples = {}
         while self.now < seconds or waiting or not self.n_done:
             time.sleep(0.1)
             self._check()
@@ -174,8 +175,6 @@ class Soak:
         assert self.pipeline.process is not None
         metrics = self.pipeline.metrics()
         n, seconds = (metrics.get(f"cep_micro_batch_seconds_{of}", 0.0) for of in ("count", "sum"))
-        peaks = Peaks()
-        MemorySampler(self.pipeline.process.pid, peaks).sample()
         n_files, size = contents(self.pipeline.disk / "checkpoint")
         n_written = sum(
             contents(self.pipeline.disk / name)[0] for name in ("matches", "alerts", "late", "dead")
@@ -186,20 +185,24 @@ class Soak:
             "files in the sinks": n_written,
         }
         if n:
-            values |= {"driver": peaks.driver / MB, "workers": peaks.workers / MB, "Java": peaks.jvm / MB}
+            resident = Resident.of(self.pipeline.process.pid)
+            values |= {"driver": resident.driver / MB, "Java": resident.java / MB}
+            for pid, size_of_worker in resident.workers.items():
+                self._add("a worker", pid, size_of_worker / MB)
         if n > self.n_done:
             values["time of a micro-batch"] = (seconds - self.seconds_done) / (n - self.n_done)
             self.n_done, self.seconds_done = n, seconds
         for name, value in values.items():
-            self.samples[name][-1].append((self.now, value))
+            self._add(name, self.n_runs, value)
+
+    def _add(self, name: str, run: int, value: float) -> None:
+        self.samples.setdefault(name, {}).setdefault(run, []).append((self.now, value))
 
     def line(self) -> None:
         """Print the newest values."""
-        newest = {
-            name: next((run[-1][1] for run in runs[::-1] if run), 0) for name, runs in self.samples.items()
-        }
+        newest = {name: max(run[-1] for run in runs.values())[1] for name, runs in self.samples.items()}
         shown = ", ".join(
-            f"{m.name} {newest[m.name]:,.{1 if m.unit else 0}f} {m.unit}".strip() for m in MEASURES
+            f"{m.name} {newest.get(m.name, 0):,.{1 if m.unit else 0}f} {m.unit}".strip() for m in MEASURES
         )
         n_batches = self.n_batches + int(self.n_done)
         self.say(f"{self.feed.n_sent:,} events, {n_batches:,} micro-batches, {shown}")
@@ -270,9 +273,10 @@ class Soak:
         """Print the slopes."""
         click.echo(f"\n{'':<26}{'mean':>12}{'per hour':>12}{'error':>10}{'bound':>12}")
         for measure in MEASURES:
-            found = fit(warmed_up(self.samples[measure.name], measure))
+            runs = [*self.samples.get(measure.name, {}).values()]
+            found = fit(warmed_up(runs, measure))
             says = verdict(found, measure)
-            shown_line = found or fit(self.samples[measure.name])  # a short run has only its warm-up
+            shown_line = found or fit(runs)  # a short run has only its warm-up
             numbers = (float("nan"),) * 3
             if shown_line is not None:
                 numbers = (shown_line.mean, shown_line.slope, shown_line.error)

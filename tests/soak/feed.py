@@ -39,6 +39,8 @@ class Feed:
         Events per second.
     drawn
         What it draws from.
+    began
+        When it began, in seconds since 1970.
     correct_within
         Seconds for which late events are corrected.
     """
@@ -47,6 +49,7 @@ class Feed:
     rate: int
     drawn: random.Random
     correct_within: float = 0.0
+    began: float = field(default_factory=time.time)
     n_sent: int = 0
     must_be_late: set[int] = field(default_factory=set)
     may_be_late: set[int] = field(default_factory=set)
@@ -54,7 +57,7 @@ class Feed:
     _offset: float = 0.0  # of all clocks, in seconds
     _latest: dict[str, float] = field(default_factory=dict)
     _due: float = 0.0
-    _last: float = 0.0
+    _last: float = field(init=False)
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -62,7 +65,7 @@ class Feed:
         for name in STREAMS:
             (self.folder / "events" / name).mkdir(parents=True)
         (self.folder / "sent").mkdir()
-        self._last = time.time()
+        self._last = self.began
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Feed:
@@ -76,11 +79,10 @@ class Feed:
     def _run(self) -> None:
         while not self._stop.wait(_PERIOD):
             with self._lock:
-                self._step()
+                self.step(time.time())
 
-    def _step(self) -> None:
-        """Send what is due since the last call."""
-        now = time.time()
+    def step(self, now: float) -> None:
+        """Send what is due between the last call and `now`."""
         self._due += (now - self._last) * self.rate
         self._last = now
         n, self._due = int(self._due), self._due % 1

@@ -51,7 +51,8 @@ class Measure:
     warm_up
         Seconds at the start of a run that do not count; memory fills caches first.
     of_each_run
-        Whether a restart sets the value back, as it does with memory. What is on disk stays.
+        Whether a restart sets the value back, as it does with memory. What is on disk stays. A worker is a
+        run of its own, from its start to its end.
     """
 
     name: str

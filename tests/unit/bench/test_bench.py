@@ -16,7 +16,7 @@ from rich.console import Console
 
 from tests.bench.__main__ import BENCHMARKS
 from tests.bench.fraud import Figure, figure_table, measure, to_json
-from tests.bench.processes import MemorySampler, Peaks, cpu_seconds
+from tests.bench.processes import MemorySampler, Peaks, Resident, cpu_seconds
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
@@ -60,10 +60,14 @@ def test_the_owner_of_state_counts_as_a_worker_although_it_is_an_orphan(tmp_path
         try:
             sampler = MemorySampler()
             sampler.sample()
+            resident = Resident.of(os.getpid())
         finally:
             os.killpg(group, signal.SIGKILL)
     assert sampler.peaks.worker > 90_000_000
     assert sampler.peaks.workers > sampler.peaks.worker
+    (size,) = resident.workers.values()  # the process that Java started computes nothing
+    assert size > 100_000_000
+    assert resident.driver > resident.java > 0
 
 
 @needs_proc
