@@ -17,6 +17,8 @@ from cep.engine.matching.shedding import MOST_KEYS, DropOrder, Dropped, dropped_
 from cep.errors import StateError
 from cep.program.opcodes import SEVERITIES
 from cep.rule_set import KIND, RETRACT, RuleSet
+from spark_runtime.state.heaviest import heaviest
+from spark_runtime.state.snapshots import encode_state
 
 HOT_PERCENT = 20
 """The usual share above which a key is hot, in percent."""
@@ -66,6 +68,8 @@ class Limits:
         Events that wait for the watermark after a micro-batch.
     alerts_per_day
         Matches and timeouts of a rule that end in one day (`spark_runtime.operator.daily`).
+    state_mb
+        Megabytes of all state, as it is stored.
     hot_percent
         A key with more of the events, or of the open runs of a rule, is hot.
     """
@@ -76,6 +80,7 @@ class Limits:
     waiting_events: Limit | None = None
     hot_percent: int | None = None
     alerts_per_day: Limit | None = None
+    state_mb: Limit | None = None
 
     def __bool__(self) -> bool:
         return self != Limits(hot_percent=self.hot_percent)
@@ -88,6 +93,7 @@ class Limits:
             "waiting_events": self.waiting_events,
             "matches": self.matches,
             "alerts_per_day": self.alerts_per_day,
+            "state_mb": self.state_mb,
         }
         return {name: limit for name, limit in found.items() if limit is not None}
 
@@ -144,6 +150,18 @@ class GroupLimits:
             found = Counts(dropped_events=of_streams, dropped_keys=dropped.by_key, beyond=beyond)
             found.unseen.update(unseen)
             counts.add(found)
+
+    def require_state(self, n_bytes: int, chain: Chain) -> None:
+        """Raise StateError if the key group has more bytes of state than its share (E0722)."""
+        limit = self.limits.state_mb
+        if limit is None or n_bytes <= (share := max(limit.at_most * _MB // self.n_groups, 1)):
+            return
+        raise StateError(
+            "E0722",
+            f"key group {self.group} has {n_bytes:,} bytes of state, and its share of `limits: state_mb` is "
+            f"{share:,}. {heaviest(encode_state(chain.matchers, self.n_groups), self.rules)}",
+            "raise the limit, shorten the windows of the rules, or let `limits: open_runs` drop runs",
+        )
 
     def require(self, name: str, what: str, limit: Limit, by_rule: dict[str, int]) -> None:
         """Raise StateError if the rules have more than the share (E0722)."""

@@ -151,6 +151,7 @@ class KeyGroups:
                 results.found.matches.append(table)
             earlier.found.matches.close()
         snapshot = encode_state(chain.matchers, self.n_groups)
+        self.limits_of(moment.group).require_state(len(snapshot), chain)
         if self.kept is None:
             stored = Stored.of(snapshot, None)
         elif len(snapshot) <= self.kept.inline_bytes:
@@ -209,6 +210,10 @@ class KeyGroups:
             )
         return self.kept.in_task()
 
+    def limits_of(self, group: int) -> GroupLimits:
+        """Return the limits as a key group keeps them."""
+        return GroupLimits(self.limits, self.n_groups, group, self.rules)
+
     def results(self, chain: Chain, moment: Moment, parcels: Iterable[Parcel]) -> Results:
         """Return the results of a call, which changes `chain`."""
         call = Call(
@@ -218,7 +223,7 @@ class KeyGroups:
             is_first=moment.group == self.first_group,
             now_us=moment.now_us,
             newest=NewestMatches() if self.delivery.is_watched else None,
-            limits=GroupLimits(self.limits, self.n_groups, moment.group, self.rules) if self.limits else None,
+            limits=self.limits_of(moment.group) if self.limits else None,
         )
         n_touched, percent = _n_touched(chain), self.limits.hot_percent
         if percent is not None:

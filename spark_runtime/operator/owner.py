@@ -74,6 +74,7 @@ class Owner:
         chain.give(used(programs, given, moment.told), tables)
         results = self._operator.results(chain, moment, parcels)
         stored = self._files.after(pointer, task, chain)
+        self._operator.limits_of(task.group).require_state(stored.n_bytes, chain)
         if stored.pointer is not None:
             self._warm.put(task.group, stored.pointer, chain)
         results.counts.append(Counts(state={**stored.counts, "warm" if is_warm else "cold": 1}).to_json())

@@ -17,7 +17,7 @@ from cep.settings.yaml_document import Document
 from spark_runtime.operator.limits import HOT_PERCENT, Limit, Limits, Then
 
 
-def _limit(given: OneLimit | DailyLimit, settings: Settings) -> Limit | None:
+def _limit(given: OneLimit | DailyLimit | StateLimit, settings: Settings) -> Limit | None:
     return None if given.at_most is None else Limit(given.at_most, given.then)
 
 
@@ -38,6 +38,14 @@ class DailyLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class StateLimit:
+    """A limit of what cannot be dropped."""
+
+    at_most: int | None = declared.integer(None, at_least=1, required=True)
+    then: Then = declared.choice({Then.FAIL.value: Then.FAIL})
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """The limits over all keys."""
 
@@ -46,12 +54,19 @@ class LimitSettings:
     run_mb: Limit | None = declared.nested(OneLimit, _limit, name="open_runs_mb")
     waiting: Limit | None = declared.nested(OneLimit, _limit, name="waiting_events")
     alerts_per_day: Limit | None = declared.nested(DailyLimit, _limit)
+    state_mb: Limit | None = declared.nested(StateLimit, _limit)
     hot_percent: int = declared.integer(HOT_PERCENT, at_least=1, name="hot_key_percent")
 
     def limits(self) -> Limits:
         """Return the limits."""
         return Limits(
-            self.open_runs, self.matches, self.run_mb, self.waiting, self.hot_percent, self.alerts_per_day
+            open_runs=self.open_runs,
+            matches=self.matches,
+            run_mb=self.run_mb,
+            waiting_events=self.waiting,
+            hot_percent=self.hot_percent,
+            alerts_per_day=self.alerts_per_day,
+            state_mb=self.state_mb,
         )
 
 
@@ -63,7 +78,7 @@ def not_with_corrections(limits: Limits) -> Iterator[tuple[str, str, str]]:
             yield f"`limits: {name}` drops, with corrections", why, "write: then: fail"
         elif name == "open_runs_mb":
             why = "the states to which late events go back hold runs, too"
-            yield f"`limits: {name}` with corrections", why, "limit open_runs instead"
+            yield f"`limits: {name}` with corrections", why, "limit open_runs, or state_mb"
 
 
 def read_limits(text: str) -> Limits:

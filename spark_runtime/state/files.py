@@ -41,6 +41,12 @@ class Stored(NamedTuple):
         """Return the state with its counts."""
         return cls(value, pointer, {"carried": len(value), **written})
 
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of the state, wherever they are: of a snapshot, and of the records since."""
+        pointer = self.pointer
+        return len(self.value) if pointer is None else pointer.base.length + pointer.n_record_bytes
+
 
 def _no_tables(contents: Contents) -> Tables:
     raise AssertionError(contents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from cep.counts import MOST_NAMES, Counts
 from cep.engine.chains.chain import Chain
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.shedding import MOST_KEYS
+from cep.engine.prepare.predicates import prepare
 from cep.errors import Source, StateError
 from cep.program.opcodes import SEVERITIES
 from cep.rule_set import Corrections
@@ -24,7 +26,10 @@ from cep.settings.schema_file import load_streams
 from spark_runtime.operator.call import Call, Moment
 from spark_runtime.operator.limits import GroupLimits, Limit, Limits, Then
 from spark_runtime.operator.operator import KeyGroups
+from spark_runtime.state.heaviest import heaviest
 from spark_runtime.state.recording import RecordedChain
+from spark_runtime.state.snapshots import encode_state
+from spark_runtime.wire.parcels import Contents, Parcel, record_bytes
 from tests.unit.engine.events import SECOND, STREAM, events
 
 WITHIN = 10
@@ -393,3 +398,38 @@ def test_with_corrections_a_limit_ends_the_run(name: str, n: int, what: str) -> 
         else:
             with pytest.raises(StateError, match=rf"E0722.* has {n} {what}.*`limits: {name}` is {at_most}"):
                 called(Chain(rules), A_AND_B, 9, limits)
+
+
+def packed(rows: list[Row]) -> list[Parcel]:
+    programs = enumerate(RULES.rule_set.programs)
+    prepared = ((number, prepare(program, events(*rows))) for number, program in programs)
+    return [Parcel(Contents.EVENTS, number, None, record_bytes(some)) for number, some in prepared]
+
+
+def test_more_state_than_the_share_ends_the_run_with_the_rules_and_keys_that_have_most() -> None:
+    wide = KeyGroups(RULES.rule_set, n_groups=64, limits=Limits(state_mb=Limit(64)))
+    rows = many(2501)
+    _, value = wide._call_inline(None, Moment(3, None, 2500 * SECOND, None), packed(rows))
+    assert len(value) < 1 << 20
+    tight = replace(wide, limits=Limits(state_mb=Limit(1)), n_groups=1024)
+    with pytest.raises(StateError) as caught:
+        tight._call_inline(None, Moment(3, None, 2500 * SECOND, None), packed(rows))
+    text = str(caught.value)
+    assert re.match(
+        r"error\[E0722\]: key group 3 has [\d,]+ bytes of state, and its share of `limits: state_mb` is "
+        r"1,024\. In a snapshot [\d,]+ are of `low`, `high`, [\d,]+ are of `by_s`, `unheard`; "
+        r"s = s has 10 of 10 open runs of `unheard`; s = s has 10 of 10 open runs of `by_s`; "
+        r"k = k\d has 2 of 10 open runs of `low`\n",
+        text,
+    ), text
+    assert text.endswith("or let `limits: open_runs` drop runs")
+    sizes = [int(n.replace(",", "")) for n in re.findall(r"([\d,]+) (?:are of|bytes)", text)]
+    assert sizes[0] > sizes[1] + sizes[2] > sizes[0] - 100
+
+
+def test_what_corrections_retain_is_named_among_the_bytes_of_state() -> None:
+    rules = RULES.rule_set.with_corrections(Corrections(60 * SECOND))
+    found = called(Chain(rules), many(30), 29, Limits())
+    told = heaviest(encode_state(found.chain.matchers, 1), rules)
+    assert re.match(r"In a snapshot [\d,]+ are retained for corrections, [\d,]+ are ", told), told
+    assert "has 10 of 10 open runs of `by_s`" in told

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ from cep.engine.chains.chain import Chain
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source, StateError
 from spark_runtime.operator.call import Moment, Results
+from spark_runtime.operator.limits import Limit, Limits
 from spark_runtime.operator.operator import KeyGroups
-from spark_runtime.operator.owner import Owners, owners_of
+from spark_runtime.operator.owner import Owner, Owners, owners_of
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.state.files import StateFiles
 from spark_runtime.state.pointer import Kept, Pointer, Task
@@ -253,3 +255,20 @@ def test_a_folder_of_sockets_that_others_can_enter_or_that_is_a_link_is_refused(
         folder.chmod(0o755)
     with pytest.raises(StateError, match="is a link, or belongs to other users, too"):
         owners.call(first_value(operator), Task(1, GROUP, 0, 0), moment(1), parcels(operator, 1))
+
+
+def test_an_owner_counts_the_records_of_state_that_has_a_limit(
+    operator: KeyGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = first_value(operator)
+    n_bytes = Pointer.decode(value).base.length
+    monkeypatch.setattr("spark_runtime.operator.limits._MB", 1)
+    for at_most in (n_bytes + 100_000, n_bytes):
+        owner = Owner(replace(operator, limits=Limits(state_mb=Limit(at_most))), 1 << 30)
+        call = partial(owner.call, value, Task(1, GROUP, 0, at_most), moment(2), parcels(operator, 1, 2))
+        if at_most > n_bytes:
+            results, _ = call()
+            assert sum(Counts.of_json(text).state.get("recorded", 0) for text in results.counts) > 0
+        else:
+            with pytest.raises(StateError, match=r"E0722.*`limits: state_mb`"):
+                call()

@@ -35,6 +35,8 @@ def test_each_limit_has_a_number_and_what_happens_beyond_it(tmp_path: Path) -> N
     assert made.limits
     made = pipeline(tmp_path, "limits: {alerts_per_day: {at_most: 6, then: drop_newest}}")
     assert made.limits == Limits(hot_percent=HOT_PERCENT, alerts_per_day=Limit(6, Then.NEWEST))
+    made = pipeline(tmp_path, "limits: {state_mb: {at_most: 5, then: fail}}")
+    assert made.limits == Limits(hot_percent=HOT_PERCENT, state_mb=Limit(5))
     assert pipeline(tmp_path, "limits: {alerts_per_day: {at_most: 6}}").limits.alerts_per_day == Limit(6)
     assert pipeline(tmp_path, "limits: {hot_key_percent: 3}").limits == Limits(hot_percent=3)
 
@@ -47,6 +49,7 @@ def test_each_limit_has_a_number_and_what_happens_beyond_it(tmp_path: Path) -> N
         ("{open_runs: {at_most: 5, then: drop}}", "`then` cannot be `drop`"),
         ("{runs: {at_most: 5}}", "`runs`"),
         ("{alerts_per_day: {at_most: 5, then: drop_oldest}}", "`then` cannot be `drop_oldest`"),
+        ("{state_mb: {at_most: 5, then: drop_oldest}}", "`then` cannot be `drop_oldest`"),
         ("5", "`limits`"),
     ],
 )
