@@ -9,12 +9,12 @@ import dataclasses
 import gc
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 _UNUSED = frozenset(("dateutil", "pandas"))
 """Packages that Arrow imports, where they are installed, just to ask whether a value is one of theirs.
@@ -32,30 +32,132 @@ _KEPT_BYTES, _MOST_OF_HEAP = 1 << 30, 1 << 25
 """So much free memory the C library keeps, and so large a block it takes from it: the most that it allows."""
 
 
+def _is_masked(array: Any) -> bool:
+    mask = getattr(array, "_mask", None)  # as numpy.ma.is_masked asks
+    return mask is not None and bool(mask.any())
+
+
 _STAND_INS: dict[str, dict[str, Any]] = {
     "numpy._core._add_newdocs": {},
     "numpy._core._add_newdocs_scalars": {},
-    "numpy.ma": {"MaskedArray": type("MaskedArray", (), {})},
+    "numpy.typing": {"NDArray": list},
+    "numpy.ma": {"MaskedArray": type("MaskedArray", (), {}), "is_masked": _is_masked},
     "pyarrow.vendored.docscrape": {"NumpyDocString": lambda text: {"Parameters": ()}},
+    "pyparsing.helpers": {"_builtin_exprs": []},
     "pyparsing.common": {"pyparsing_common": None, "_builtin_exprs": []},
     "pyparsing.testing": {"pyparsing_test": None},
 }
 """The only things that packages use of modules that take long to load, as they are if nothing else uses them.
 
-Arrow asks whether an array is a masked one, and reads the docstrings of its functions to write others. numpy
-adds docstrings. pyparsing offers its help for tests, which loads `unittest`, and expressions that many
-grammars have.
+Arrow asks whether an array is masked, and reads the docstrings of its functions to write others. numpy adds
+docstrings, and only annotations use its types of arrays. pyparsing offers its help for tests, which loads
+`unittest`, and expressions and helpers of many grammars, for which it loads the entities of HTML.
 """
 
 
-class _WithoutUnused(Loader):
+class _Later:
+    """Stands for what `get` returns, which is called when an attribute is asked for.
+
+    Its own attributes are such objects too, as long as nobody asks them for theirs.
+    """
+
+    def __init__(self, get: Callable[[], Any]) -> None:
+        self._get = get
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._get(), name)
+
+
+def _ir_types() -> dict[str, Any]:
+    def named(name: str) -> Any:
+        return _Later(lambda: getattr(importlib.import_module("llvmlite.ir"), name))
+
+    return {"__getattr__": named}
+
+
+def _arrow_with_one_function() -> dict[str, Any]:
+    of_c = vars(importlib.import_module("pyarrow._compute"))
+    listed = {"list_functions": lambda: ["utf8_zero_fill"]}  # Arrow gives this one a second name
+    registry = SimpleNamespace(**listed, get_function=of_c["function_registry"]().get_function)
+    return {**of_c, "function_registry": lambda: registry}
+
+
+def _wrap_functions_when_used(compute: ModuleType) -> None:
+    registry = importlib.import_module("pyarrow._compute").function_registry
+
+    def function(name: str) -> Any:
+        try:
+            found = registry().get_function({"and_": "and", "or_": "or"}.get(name, name))
+        except KeyError:
+            raise AttributeError(name) from None
+        vars(compute)[name] = wrapped = vars(compute)["_wrap_function"](name, found)
+        return wrapped
+
+    vars(compute).update(function_registry=registry, __getattr__=function)
+
+
+_IMPORTED_BY: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
+    "llvmlite.binding.typeref": ("llvmlite.ir", _ir_types),
+    "numpy.linalg._linalg": ("numpy._typing", lambda: {"NDArray": list}),
+    "pyarrow.compute": ("pyarrow._compute", _arrow_with_one_function),
+    "yaml.reader": ("re", lambda: {"compile": lambda text: _Later(lambda: re.compile(text))}),
+}
+"""Modules, what each of them alone imports differently, and the contents of that module for it.
+
+llvmlite has types of its own compiler, which takes long to load, in a table that no kernel reads. numpy has a
+type of arrays in annotations. Arrow wraps each of 300 functions, of which a run calls ten. PyYAML compiles a
+long expression for its reader that is written in Python.
+"""
+
+_AFTER_IMPORT = {"pyarrow.compute": _wrap_functions_when_used}
+
+
+class _InSurroundings:
+    """Loads one of `_IMPORTED_BY`.
+
+    Its base class would be `importlib.abc.Loader`, whose import loads `tempfile` and `shutil`.
+    """
+
+    def __init__(self, spec: ModuleSpec) -> None:
+        self._loader: Any = spec.loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Create the module as ever."""
+        created: ModuleType | None = self._loader.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its contents, while what it imports is replaced."""
+        name, contents = _IMPORTED_BY[module.__name__]
+        stand_in = ModuleType(name)
+        vars(stand_in).update(contents())
+        before = sys.modules.get(name)
+        sys.modules[name] = stand_in
+        try:
+            self._loader.exec_module(module)
+        finally:
+            del sys.modules[name]
+            if before is not None:
+                sys.modules[name] = before
+        _AFTER_IMPORT.get(module.__name__, lambda module: None)(module)
+
+
+class _WithoutUnused:
     """Prevents the import of some packages in this process, and replaces some modules."""
 
-    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         """Raise an error for the packages, leave all but the modules to other finders."""
         if fullname in _UNUSED:
             raise ModuleNotFoundError("not used by this command", name=fullname)
-        return ModuleSpec(fullname, self) if fullname in _STAND_INS else None
+        if fullname in _IMPORTED_BY:
+            spec = PathFinder.find_spec(fullname, path, target)
+            if spec is not None:
+                spec.loader = cast("Any", _InSurroundings(spec))
+            return spec
+        return ModuleSpec(fullname, cast("Any", self)) if fullname in _STAND_INS else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Let Python create the module."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Give a module its contents. Whoever asks for anything else receives that of the true module."""

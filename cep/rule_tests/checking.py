@@ -15,7 +15,7 @@ def check_case(tests: RuleTests, case: Case) -> list[Diagnostic]:
     rules = tests.compiled.rule_set
     written: list[Row] = []
     try:
-        for way, seed in all_ways():
+        for way, seed in all_ways(rules, case):
             rows = matches_of(rules, tests.names, case, way, seed)
             if way is Way.WRITTEN:
                 written = rows

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 """A match: the columns of its rule."""
 
 N_ORDERS = 3
-"""Other orders of arrival in which the events of a case are delivered."""
+"""Other orders of arrival in which the events of a case are delivered, if there are so many."""
 
 
 class Way(StrEnum):
@@ -100,10 +100,18 @@ def shuffled(steps: Sequence[Step], lag_us: int, seed: int) -> list[Step]:
     return found
 
 
-def all_ways() -> Iterator[tuple[Way, int]]:
-    """Yield each way of delivery with its seed, the written one first."""
-    for way in Way:
-        yield from ((way, seed) for seed in range(N_ORDERS if way is Way.SHUFFLED else 1))
+def all_ways(rules: RuleSet, case: Case) -> Iterator[tuple[Way, int]]:
+    """Yield each way of delivery with its seed, the written one first, and each order of arrival once.
+
+    If the events of a case are further apart than the lateness, there is only one order.
+    """
+    yield from ((way, 0) for way in Way if way is not Way.SHUFFLED)
+    known = [list(case.steps)]
+    for seed in range(N_ORDERS):
+        order = shuffled(case.steps, lag_of(rules), seed)
+        if order not in known:
+            known.append(order)
+            yield Way.SHUFFLED, seed
 
 
 def all_tables(rules: RuleSet, case: Case) -> dict[str, pa.Table]:

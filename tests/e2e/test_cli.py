@@ -10,6 +10,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -592,8 +593,14 @@ NOT_NEEDED = (
     "numba", "pandas", "pyspark", "py4j", "networkx", "rich", "dateutil", "numpy.testing", "pyarrow.parquet",
     "pyarrow.dataset", "pyarrow.fs", "spark_runtime", "cep.explain", "cep.formats.parquet_rows",
     "cep.formats.payloads", "cep.engine.windows", "cep.engine.window_rules", "cep.spool.receivers",
-    "cep.jit.numba_compiler", "cep.language.other_languages",
+    "cep.jit.numba_compiler", "cep.language.other_languages", "llvmlite.ir", "numpy._typing", "numpy.ma.core",
 )  # fmt: skip
+CASE = """cases:
+  a probe without cash:
+    events: [{at: 0 seconds, card: c, amount: 1}]
+    expect: none
+"""
+OF_WHY = {"cep.explain", "cep.explain.shown"}
 OF_NUMBA_IN_C = {"numba._dynfunc", "numba._helperlib"}
 
 
@@ -604,7 +611,8 @@ def test_a_match_over_ten_events_loads_and_starts_nothing_that_it_does_not_need(
         "sys.argv[1:] = ['match', '.', '-i', 'ten.jsonl', '-o', 'out.jsonl']\n"
         "try: start()\n"
         "except SystemExit as end: assert not end.code\n"
-        "import gc, json, os\n"
+        "import gc, json, os, pyarrow.compute\n"
+        "assert not {'cumulative_sum', 'tan'} & {*vars(pyarrow.compute)}\n"
         "print(json.dumps([*sys.modules])); print(gc.get_threshold()[0], os.environ['OPENBLAS_NUM_THREADS'])"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
@@ -614,10 +622,25 @@ def test_a_match_over_ten_events_loads_and_starts_nothing_that_it_does_not_need(
     )  # fmt: skip
     assert (done.returncode, done.stderr.split()[:2]) == (0, ["events", "10"]), done.stderr
     loaded, process = done.stdout.splitlines()
-    names = [name for name in json.loads(loaded) if name not in OF_NUMBA_IN_C]
-    prefixes = {".".join(name.split(".")[:n]) for name in names for n in (1, 2, 3)}
-    assert sorted(prefixes & set(NOT_NEEDED)) == []
+    assert not_needed(json.loads(loaded)) == []
     assert process == "100000 1"
+
+
+def not_needed(loaded: Iterable[str]) -> list[str]:
+    """Return which of the modules that were loaded no small run needs."""
+    names = [name for name in loaded if name not in OF_NUMBA_IN_C]
+    prefixes = {".".join(name.split(".")[:n]) for name in names for n in (1, 2, 3)}
+    return sorted(prefixes & set(NOT_NEEDED))
+
+
+@pytest.mark.parametrize(
+    "command", ["why . --key c1 -i events.jsonl", "why . --summary -i events.jsonl", "test ."]
+)
+def test_why_and_tests_of_rules_load_no_more_than_a_match(folder: Path, command: str) -> None:
+    Path("rule.test.yaml").write_text(CASE)
+    status, names = loaded_by(*command.split())
+    assert (status, not_needed(name for name in names if name not in OF_WHY)) == (0, [])
+    assert {"cep.engine.matching.matcher", "cep.jit.loading"} < names
 
 
 def test_help_loads_no_heavy_package() -> None:

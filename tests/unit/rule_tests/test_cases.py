@@ -21,7 +21,7 @@ from cep.language.parser import parse
 from cep.rule_tests.cases import Arrival
 from cep.rule_tests.checking import check_case
 from cep.rule_tests.coverage import coverage
-from cep.rule_tests.delivery import Way, lag_of, matches_of, shuffled
+from cep.rule_tests.delivery import Way, all_ways, lag_of, matches_of, shuffled
 from cep.rule_tests.mutants import mutants, mutate
 from cep.rule_tests.reading import read_tests
 from tests.pages import cep_prints
@@ -190,6 +190,20 @@ def test_in_no_order_of_arrival_is_another_event_late() -> None:
         for step in order:
             assert step.time_us > latest_us - lag_us or latest_us == 0
             latest_us = max(latest_us, step.time_us)
+
+
+@pytest.mark.parametrize(("seconds", "n_orders"), [((0, 10, 30), 0), ((0, 1), 1), ((0, 1, 2, 3), 3)])
+def test_events_are_delivered_in_each_order_in_which_they_may_arrive_once(
+    seconds: tuple[int, ...], n_orders: int
+) -> None:
+    Path("pair.test.yaml").write_text(case_with(*(f"{{at: {n} seconds, kind: a}}" for n in seconds)))
+    tests = read_tests("pair.test.yaml")
+    rules, case = tests.compiled.rule_set, tests.cases[0]
+    ways = list(all_ways(rules, case))
+    assert ways[:3] == [(Way.WRITTEN, 0), (Way.TOGETHER, 0), (Way.SNAPSHOTS, 0)]
+    orders = [shuffled(case.steps, lag_of(rules), seed) for way, seed in ways[3:]]
+    assert [list(case.steps), *orders].count(list(case.steps)) == 1
+    assert (len(orders), all(orders.count(order) == 1 for order in orders)) == (n_orders, True)
 
 
 def test_each_way_of_delivery_reports_the_same() -> None:
