@@ -252,6 +252,32 @@ MATCH PREFERRED
     assert [one["reason"] for one in attempt["refusals"]].count("late") == 0
 
 
+@pytest.mark.parametrize(
+    ("pattern", "reason", "variable"),
+    [
+        ("a -> ((b -> c) WITHOUT m)", "excluded", "m"),
+        ("a -> (((b -> c) WITHOUT m) | d)", "branch", "b"),
+        ("a -> (((b WITHOUT m) -> c) | d)", "branch", "b"),
+    ],
+)
+def test_an_event_that_begins_an_element_and_is_kept_out_of_it_ends_the_attempt(
+    folder: Path, pattern: str, reason: str, variable: str
+) -> None:
+    defined = ", ".join(f"{name} AS kind = '{name}'" for name in "acd" if name in pattern)
+    rule = RULE[: RULE.index("PATTERN")]
+    rule += f"PATTERN {pattern}\nDEFINE {defined}, b AS kind IN ('b', 'm'), m AS kind = 'm'\n"
+    write(rule, ("x", 1, "a"), ("x", 2, "m"), ("x", 3, "b"), ("x", 4, "c"), ("x", 5, "d"))
+    (attempt,) = told("--key x")["attempts"]
+    ending = attempt["ending"]
+    assert (ending["reason"], ending["variable"]) == (reason, variable)
+    assert ending["event"]["time"] == "2024-05-01T00:00:02Z"
+    if reason == "excluded":
+        says = "`b` holds, but the pattern keeps it out here: `m` holds, too"
+        assert (attempt["refusals"][0]["reason"], attempt["refusals"][0]["says"]) == (reason, says)
+    write(rule, ("x", 1, "a"), ("x", 3, "b"), ("x", 4, "c"), ("x", 5, "d"))
+    assert [len(match["steps"]) for match in told("--key x")["matches"]] == [3]
+
+
 def test_of_many_events_those_around_a_time_are_examined(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

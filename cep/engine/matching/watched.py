@@ -164,7 +164,8 @@ class Watched:
         if rule[place + at.STATE_MODE] == Mode.NEXT and not early:
             number = self._first_of(pool, offered, place + at.STATE_BEGINS)
             if number >= 0:
-                return Guard.BEGINS, number
+                keeps_out = self._keeps_out(pool, offered, place)
+                return (Guard.EXCLUDED, keeps_out) if keeps_out >= 0 else (Guard.BEGINS, number)
         number = self._first_of(pool, offered, place + at.STATE_NOT_FOLLOWED_BY)
         if number >= 0:
             return Guard.NOT_FOLLOWED_BY, number
@@ -186,6 +187,17 @@ class Watched:
         address = int(self.packed[at.VARIABLES]) + at.VARIABLE_WIDTH * variable
         with np.errstate(all="ignore"):
             return bool(holds(self._pool(row, event), self._offered(event), address, 0))
+
+    def _keeps_out(self, pool: at.Pool, offered: at.Offered, place: int) -> int:
+        """Return the number of the variable that keeps the event out of a take of a state; -1: none does."""
+        rule = self.packed
+        for take in range(rule[place + at.STATE_TAKES], rule[place + at.STATE_TAKES + at.END], at.TAKE_WIDTH):
+            if holds(pool, offered, rule[take + at.TAKE_VARIABLE], 0):
+                first, last = rule[take + at.TAKE_EXCLUSIONS], rule[take + at.TAKE_EXCLUSIONS + at.END]
+                for exclusion in range(first, last, at.EXCLUSION_WIDTH):
+                    if is_excluded(pool, offered, exclusion, exclusion + at.EXCLUSION_WIDTH, 0):
+                        return self._number(rule[exclusion + at.EXCLUSION_VARIABLE])
+        return -1
 
     def _first_of(self, pool: at.Pool, offered: at.Offered, place: int) -> int:
         """Return the number of the first variable of a list of a state that holds; -1: none does."""

@@ -105,7 +105,7 @@ def test_an_example_of_a_reason_gives_it(folder: Path, reason: str, rule: str, k
 
 
 def test_the_list_of_reasons_is_complete() -> None:
-    assert {reason for reason, *_ in EXAMPLES} | {Reason.BRANCH} == set(Reason)
+    assert {reason for reason, *_ in EXAMPLES} == set(Reason)
     assert set(Reason) >= OF_CONDITION
 
 
