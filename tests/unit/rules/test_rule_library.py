@@ -48,19 +48,21 @@ def test_a_copy_has_the_streams_its_rule_reads(tmp_path: Path, monkeypatch: pyte
         "wrote mine/sensor/spike.cep\n"
         "wrote mine/sensor/streams.yaml\n"
         "wrote mine/security/lateral_movement.cep\n"
-        "wrote mine/security/streams.yaml\n",
+        "wrote mine/security/streams.yaml\n"
+        "wrote mine/security/lateral_movement.test.yaml\n",
     )
     checked = check_rules(["mine"])
     assert (checked.n_files, checked.n_rules, checked.problems) == (2, 2, ())
 
 
 def test_a_copy_has_the_tests_of_its_rule(tmp_path: Path) -> None:
-    copy_rules(["card_testing", "velocity"], tmp_path)
-    assert sorted(path.name for path in (tmp_path / "fraud").iterdir()) == [
+    copy_rules(["card_testing", "spike"], tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == [
         "card_testing.cep",
         "card_testing.test.yaml",
+        "spike.cep",
         "streams.yaml",
-        "velocity.cep",
+        "streams.yaml",
     ]
 
 
@@ -73,6 +75,7 @@ def test_a_folder_is_copied_as_a_whole_and_what_is_the_same_is_kept(
     )
     assert cli("copy", "trading").stdout == (
         "wrote trading/fill_burst.cep\n"
+        "wrote trading/fill_burst.test.yaml\n"
         "wrote trading/front_running.cep\n"
         "wrote trading/front_running.test.yaml\n"
         "wrote trading/layering.cep\n"
