@@ -11,6 +11,7 @@ from cep.engine.chains.chain import units_of
 from cep.engine.corrections.changed_rules import changed_correctors
 from cep.engine.corrections.corrector import Corrector, is_corrected, restored
 from cep.engine.corrections.evaluated import Evaluated, OneProgram
+from cep.engine.corrections.filled_gaps import Written, filled
 from cep.engine.corrections.regrouping import divided_corrector, joined_corrector
 from cep.engine.corrections.retained import other_kind
 from cep.engine.matching.changed_rules import begun, changed, read_until_us
@@ -120,11 +121,13 @@ class Past(NamedTuple):
     """What new rules know of the past, in one key group.
 
     `data`: what `encode_state` wrote of some programs of the new rules, which have read the past. `rules`:
-    the rules that begin with it. Others in these programs do not.
+    the rules that begin with it. Others in these programs do not. `written`: if they ran before and fill gaps
+    with corrections, what is written for it.
     """
 
     data: bytes
     rules: frozenset[str]
+    written: Written | None = None
 
 
 def changed_state(
@@ -172,8 +175,16 @@ def changed_state(
             if source is not None
         ]
         units = (evaluated_units(before), snapshots, evaluated_units(now))
-        of_rules = (pasts, () if past is None else past.rules)
-        return _encoded(changed_correctors(*units, taken_from, changes, begins_us, of_rules), n_groups)
+        if past is None or past.written is None:
+            of_rules = (pasts, () if past is None else past.rules)
+            return _encoded(changed_correctors(*units, taken_from, changes, begins_us, of_rules), n_groups)
+        assert now.corrections is not None
+        found = changed_correctors(*units, taken_from, changes, begins_us)
+        for number, unit in enumerate(units[2]):
+            if any(program.fingerprint in pasts for program in unit.programs):
+                more = (pasts, past.rules, past.written, now.corrections)
+                found[number] = filled(unit, found[number], *more)
+        return _encoded(found, n_groups)
     of_program = {header(snapshot).fingerprint: decode(snapshot) for snapshot in snapshots}
     if data is not None and of_program.keys() != {program.fingerprint for program in before.programs}:
         then = [sections.identity() for sections in of_program.values()]

@@ -2,6 +2,7 @@
 
 <folder>/<key group>            their state (`snapshots`)
 <folder>/<key group>.matches    matches of the past that the micro-batch reports, as an Arrow stream
+<folder>/written                what is written to fill gaps with corrections (`Written`), as an Arrow stream
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
+from cep.engine.corrections.filled_gaps import Written
 from cep.errors import StateError
 from cep.rule_set import RuleSet
 from spark_runtime.state.snapshots import Past, divided_state
 from spark_runtime.wire.key_groups import labels
 from spark_runtime.wire.packer import groups_of
+
+_WRITTEN, _REACHED = "written", b"reached_us"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,16 @@ class WarmRules:
 
     def past(self, group: int) -> Past:
         """Return the past in a key group. Raises StateError: it is missing (E0702)."""
-        return Past(self._read(str(group)), self.rules)
+        return Past(self._read(str(group)), self.rules, self._written())
+
+    def _written(self) -> Written | None:
+        if not (Path(self.folder) / _WRITTEN).exists():
+            return None
+        try:
+            found = pa.ipc.open_stream(self._read(_WRITTEN)).read_all()
+            return Written(int(found.schema.metadata[_REACHED]), found)
+        except (pa.ArrowInvalid, KeyError, TypeError) as error:
+            raise self._damaged(_WRITTEN, "is damaged") from error
 
     def matches(self, group: int) -> Iterator[pa.Table]:
         """Yield the matches of the past that a key group reports. Raises StateError: they are cut off."""
@@ -58,11 +72,19 @@ class WarmRules:
         )
 
 
-def write_warm(folder: Path, data: bytes, rules: RuleSet, n_groups: int, matches: pa.Table | None) -> None:
+def write_warm(
+    folder: Path,
+    data: bytes,
+    rules: RuleSet,
+    n_groups: int,
+    matches: pa.Table | None,
+    written: Written | None = None,
+) -> None:
     """Write a past.
 
     `data`: the state of `rules` in one key group. `n_groups`: the number of key groups among which it is
-    divided. `matches`: matches that are reported, by any key group; None: there are none.
+    divided. `matches`: matches that are reported, those of one id by one key group; None: there are none.
+    `written`: see `Past`.
     """
     folder.mkdir(parents=True)
     names = labels(n_groups, n_groups)
@@ -70,14 +92,20 @@ def write_warm(folder: Path, data: bytes, rules: RuleSet, n_groups: int, matches
         names, divided_state(data, rules, groups_of(rules, n_groups), n_groups), strict=True
     ):
         (folder / str(label)).write_bytes(part.data)
+    if written is not None:
+        _write_stream(
+            folder / _WRITTEN, written.matches.replace_schema_metadata({_REACHED: str(written.reached_us)})
+        )
     if matches is None:
         return
-    n_rows = -(-matches.num_rows // n_groups)
+    ids = matches.column("match_id").combine_chunks().dictionary_encode()
+    number_of = np.asarray(ids.indices) * n_groups // max(len(ids.dictionary), 1)
     for number, label in enumerate(names):
-        part_of = matches.slice(number * n_rows, n_rows)
+        part_of = matches.filter(pa.array(number_of == number))
         if part_of.num_rows:
-            with (
-                pa.OSFile(str(folder / f"{label}.matches"), "wb") as file,
-                pa.ipc.new_stream(file, part_of.schema) as writer,
-            ):
-                writer.write_table(part_of)
+            _write_stream(folder / f"{label}.matches", part_of)
+
+
+def _write_stream(place: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(place), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)

@@ -38,7 +38,7 @@ from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.matching.changed_rules import begun, changed, read_until_us
 from cep.engine.matching.warmed_rules import all_waiting
 from cep.engine.state.codec import decode, encode
-from cep.engine.state.sections import fitted, moved
+from cep.engine.state.sections import StateSections, fitted, moved
 from cep.program.changes import KEPT, Changes, Verdict
 from cep.program.program import TIME_COLUMN, Program, missing_column
 from cep.rule_set import REVISION, Corrections
@@ -101,7 +101,27 @@ def _add_past(
         return
     fronts = map(decode, unit.snapshots(retained.front))
     reached_us = max(of.shared.watermark_us for of in (*fronts, *known.values()))
-    waiting = retained.waiting.table()
+    waiting, states = with_past(unit, retained.waiting.table(), known, reached_us)
+    warm = Warm(tuple(sorted(rules)), states)
+    retained.waiting = RetainedTable.of(waiting)
+    retained.front = warmed_unit(unit, retained.front, warm)
+    if retained.segments[-1].start_us < reached_us:
+        retained.segments.append(Segment(reached_us, b""))
+    retained.segments[-1].save, retained.segments[-1].warm = retained.front, warm
+
+
+def with_past(
+    unit: Evaluated, waiting: pa.Table, known: Mapping[int, StateSections], reached_us: int
+) -> tuple[pa.Table, dict[int, Part]]:
+    """Return what waits in an evaluator, with the events that a past knows; and the past without these.
+
+    Parameters
+    ----------
+    waiting
+        The events of the unit that are later than `reached_us`.
+    known
+        The past of programs, by number, which has reached `reached_us`.
+    """
     of_past = np.concatenate([unit.own_rows(number, waiting) for number in known])
     together = [waiting.take(pa.array(np.setdiff1d(np.arange(waiting.num_rows), of_past)))]
     states: dict[int, Part] = {}
@@ -120,12 +140,7 @@ def _add_past(
         about = program.identity.shared.packed
         shared = replace(sections.shared, about=about, waiting=stays if stays.num_rows else None)
         states[number] = encode(replace(sections, shared=shared), program.fingerprint)
-    warm = Warm(tuple(sorted(rules)), states)
-    retained.waiting = RetainedTable.of(pa.concat_tables(together))
-    retained.front = warmed_unit(unit, retained.front, warm)
-    if retained.segments[-1].start_us < reached_us:
-        retained.segments.append(Segment(reached_us, b""))
-    retained.segments[-1].save, retained.segments[-1].warm = retained.front, warm
+    return pa.concat_tables(together), states
 
 
 @dataclass(frozen=True, eq=False)

@@ -265,7 +265,7 @@ class Corrector:
         rows = _with_revision(rows, revision)
         if retain and rows.num_rows and not self._has_overflowed:
             segment = self._segments[-1]
-            segment.rows.append(RetainedTable.of(rows))
+            segment.rows.append(RetainedTable.of(self._not_final(rows)))
             if segment.size > self.corrections.max_retained:  # one call can find any number of matches
                 self._has_overflowed = True
                 self._segments = [Segment(segment.start_us, b"")]
@@ -373,7 +373,7 @@ class Corrector:
         self._withdrawn = pa.concat_tables(
             [
                 _without(withdrawn, np.flatnonzero(n_new[of_withdrawn] > 0)),
-                self._as_withdrawn(old.take(pa.array(a_row[stays_out])), last[stays_out]),
+                as_withdrawn(self._unit, old.take(pa.array(a_row[stays_out])), last[stays_out]),
             ]
         )
         is_gone, is_new = ~holds[of_old], ~holds[of_new]
@@ -390,18 +390,6 @@ class Corrector:
         """Count matches, given one row of each."""
         for item in pc.value_counts(rows.column("rule")).to_pylist():
             self._n_retracted[item["values"]] += item["counts"]
-
-    def _as_withdrawn(self, rows: pa.Table, revision: I64) -> pa.Table:
-        """Return the withdrawn matches, with the time after which they cannot be found again."""
-        spans = np.array(self._unit.reported_within_us, np.int64)
-        names = pa.array([rule.name for rule in self._unit.rules], pa.string())
-        of_rule = np.asarray(pc.index_in(rows.column("rule"), value_set=names))
-        span_us = spans[of_rule]
-        has_end = np.array([rule.windowed is not None for rule in self._unit.rules])[of_rule]
-        start_us, end_us = (_times_us(rows, name) for name in ("match_start", "match_end"))
-        until_us = np.where(span_us < 0, END_OF_TIME_US, np.where(has_end, end_us, start_us) + span_us)
-        columns = [rows.column("match_id"), pa.array(revision), pa.array(until_us)]
-        return pa.Table.from_arrays(columns, schema=_WITHDRAWN)
 
     # ------------------------------------------------------------ what is retained
 
@@ -512,6 +500,19 @@ def warmed_unit(unit: Evaluated, data: Part, warm: Warm) -> bytes:
     for number, past in warm.states.items():
         parts[number] = warmed(unit.programs[number], bytes(parts[number]), bytes(past), warm.rules)
     return unit.together([bytes(part) for part in parts])
+
+
+def as_withdrawn(unit: Evaluated, rows: pa.Table, revision: I64) -> pa.Table:
+    """Return withdrawn matches, given a row of each, with the time after which they cannot be found again."""
+    spans = np.array(unit.reported_within_us, np.int64)
+    names = pa.array([rule.name for rule in unit.rules], pa.string())
+    of_rule = np.asarray(pc.index_in(rows.column("rule"), value_set=names))
+    span_us = spans[of_rule]
+    has_end = np.array([rule.windowed is not None for rule in unit.rules])[of_rule]
+    start_us, end_us = (_times_us(rows, name) for name in ("match_start", "match_end"))
+    until_us = np.where(span_us < 0, END_OF_TIME_US, np.where(has_end, end_us, start_us) + span_us)
+    columns = [rows.column("match_id"), pa.array(revision), pa.array(until_us)]
+    return pa.Table.from_arrays(columns, schema=_WITHDRAWN)
 
 
 def is_corrected(data: bytes | memoryview) -> bool:
