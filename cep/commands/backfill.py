@@ -58,7 +58,8 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
     "is_gaps",
     is_flag=True,
     help="Fill the gaps that `cep gaps` shows: the rules see what they did not see, and the pipeline reports "
-    "the missing matches. With --matches none or apart nothing is filled: they are only counted or written.",
+    "the missing matches; with corrections it withdraws wrong ones. With --matches none or apart nothing is "
+    "filled: they are only counted or written.",
 )
 @click.option("--discard", is_flag=True, help="Only remove what an earlier `cep backfill` has prepared.")
 @progress_option
@@ -151,6 +152,8 @@ def _fill(pipeline: Pipeline, wanted: Wanted, line: ProgressLine, quiet: bool) -
         entry = Entry.of_list(each.entry)
         span = _span(entry.first_us, entry.last_us)
         click.echo(f"  {entry.loss}, {_names(each.rules)}, {span}: {each.matches:,} missing matches")
+    if found.n_withdrawn:
+        click.echo(f"  {found.n_withdrawn:,} reported matches are wrong, and are withdrawn")
     for gap, why in ((left.gap, left.why) for left in found.left):
         span = _span(gap.first_us, gap.last_us)
         click.echo(f"  {gap.loss}, {_names(gap.rules)}, {span}: not filled: {why}")

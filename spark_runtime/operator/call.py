@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from cep.engine.matching.counters import Counters
 from cep.engine.prepare.versions import extent_rows
 from cep.formats.late_events import late_schema
 from cep.program.program import TIME_COLUMN, missing_column, widened
-from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, RULE_VERSION, RuleSet, of_rules
+from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, KIND, RETRACT, RULE_VERSION, RuleSet, of_rules
 from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.daily import NAME, FirstOfDays
 from spark_runtime.operator.delays import count_delays
@@ -144,11 +145,15 @@ class Results:
 
     def add_past(self, matches: pa.Table, rules: RuleSet) -> None:
         """Add matches of the past, in the schema of carried matches."""
-        names, counts = np.unique(np.asarray(matches.column("rule")).astype(str), return_counts=True)
-        by_rule = dict(zip(names.tolist(), counts.tolist(), strict=True))
+        of_rule = np.asarray(matches.column("rule")).astype(str)
+        is_gone = np.zeros(matches.num_rows, np.bool_)
+        if rules.corrections is not None:
+            is_gone = np.asarray(pc.equal(matches.column(KIND), RETRACT))
         self.found.matches.append(matches)
-        n_shadow = sum(n for name, n in by_rule.items() if name in rules.shadow)
-        counted = Counts(rows=matches.num_rows - n_shadow, shadow_rows=n_shadow, matches=by_rule)
+        found, gone = (Counter(of_rule[of].tolist()) for of in (~is_gone, is_gone))
+        n_shadow = sum(n for name, n in (found + gone).items() if name in rules.shadow)
+        n_rows = matches.num_rows - n_shadow
+        counted = Counts(rows=n_rows, shadow_rows=n_shadow, matches=dict(found), retracted=dict(gone))
         self.counts.append(counted.to_json())
 
     def output(self, delivery: Delivery, rules: RuleSet, file: str) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ from spark_runtime.event_time.done import Done
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, read_checkpoint
 from spark_runtime.pipeline.course import Mark, read_course
 from spark_runtime.pipeline.made import Pipeline, Reload
-from spark_runtime.pipeline.past import Past, Position, Tell, Throttle, first_matchers, needed_programs
+from spark_runtime.pipeline.past import Position, Tell, Throttle, first_matchers, needed_programs
 from spark_runtime.pipeline.prepared import (
     FORMAT,
     MANIFEST,
@@ -111,23 +111,32 @@ def prepare(
         past.read(course, until, found.put)
     if wanted.matches is PastMatches.APART:
         write_apart(wanted.into, "past", pipeline.rules, found)
-    write_prepared(checkpoint, wanted, needed, past, found)
+    write_prepared(checkpoint, wanted, needed, past.snapshot(), past.position, found)
     return PastResult(done.batch, past.counts, found.n)
 
 
 def write_prepared(
-    checkpoint: Checkpoint, wanted: Wanted, needed: RuleSet, past: Past, found: FoundMatches, **more: Any
+    checkpoint: Checkpoint,
+    wanted: Wanted,
+    needed: RuleSet,
+    data: bytes,
+    position: Position,
+    found: FoundMatches,
+    **more: Any,
 ) -> None:
-    """Keep what was read of the past in the checkpoint, in one step. `more`: see `Prepared`."""
+    """Keep what was read of the past in the checkpoint, in one step.
+
+    `data`: the state of the programs `needed` at `position`. `more`: see `Prepared`.
+    """
     with appearing(Path(checkpoint.path) / PREPARED) as place:
-        (place / STATE).write_bytes(past.snapshot())
+        (place / STATE).write_bytes(data)
         if wanted.matches is PastMatches.ALERT:
             write_matches(place / MATCHES, found)
         prepared = Prepared(
             id=uuid.uuid4().hex[:8],
             rules=wanted.rules,
             programs=tuple(program.fingerprint.hex() for program in needed.programs),
-            position=past.position.to_json(),
+            position=position.to_json(),
             from_us=wanted.from_us,
             matches=wanted.matches,
             into=wanted.into,

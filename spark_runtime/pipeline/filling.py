@@ -7,16 +7,21 @@ of their generation says which gaps are filled. It is written in one step, so ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+
+import pyarrow as pa
 
 from cep.counts import Counts, Loss
+from cep.engine.corrections.retained import other_kind
+from cep.engine.corrections.row_differences import may_differ
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.errors import StateError
 from cep.program.changes import BEGINNING, Verdict
 from cep.rule_set import RuleSet
+from cep.schema.time_literals import time_for_people
 from spark_runtime.event_time.done import Done
 from spark_runtime.pipeline.backfill import (
     Wanted,
@@ -33,11 +38,12 @@ from spark_runtime.pipeline.checkpoint import (
     recorded_rules,
     rules_after,
 )
+from spark_runtime.pipeline.corrected_gaps import differences, first_ends_us, reaches_us, since
 from spark_runtime.pipeline.course import Mark, read_course
-from spark_runtime.pipeline.gaps import Entry, Gap, all_gaps, stored_entries
+from spark_runtime.pipeline.gaps import OF_FILES, Entry, Gap, all_gaps, stored_entries
 from spark_runtime.pipeline.generations import Filled, Generation
 from spark_runtime.pipeline.made import Pipeline
-from spark_runtime.pipeline.missing import OF_FILES, counted, log_of, of_gaps, others, unreported
+from spark_runtime.pipeline.missing import counted, log_of, n_matches, of_gaps, others, unreported
 from spark_runtime.pipeline.past import (
     Hold,
     Past,
@@ -59,6 +65,7 @@ from spark_runtime.pipeline.prepared import (
     write_apart,
 )
 from spark_runtime.pipeline.reloading import compiled
+from spark_runtime.state.snapshots import evaluated_units
 
 _MOST_RUNS = 1 << 40
 """A limit on runs that none reaches."""
@@ -90,6 +97,8 @@ class FillResult:
         The gaps that are to be filled, with the number of missing matches.
     left
         The gaps that are not.
+    n_withdrawn
+        With corrections, how many matches are to be withdrawn.
     n_before
         How many were filled before.
     counts, micro_batch
@@ -100,6 +109,7 @@ class FillResult:
 
     filled: Sequence[Filled] = ()
     left: Sequence[Left] = ()
+    n_withdrawn: int = 0
     n_before: int = 0
     counts: Counts = field(default_factory=Counts)
     micro_batch: int = -1
@@ -126,21 +136,20 @@ def fill_pipeline(
         _require_free(checkpoint, latest)
         require_past(done)
         require_empty(wanted.into)
+        if latest.rules.has_corrections and pipeline.rules.corrections is None:
+            raise other_kind(is_corrected=True)
         now = pipeline.with_rules(compiled(latest.rules, pipeline), latest.rules.texts)
         judge = _Judge(checkpoint, done, now, tuple(recorded_rules(files, checkpoint.path)), wanted.rules)
         gaps = all_gaps(files, checkpoint.path)
         filled, left = judge.judged([gap for gap in gaps if gap.filled is None])
-        found = FillResult(filled, left, sum(gap.filled is not None for gap in gaps), micro_batch=done.batch)
-        return _Filling(checkpoint, done, now, wanted, tell).fill(found) if filled else found
+        n_before = sum(gap.filled is not None for gap in gaps)
+        found = FillResult(filled, left, n_before=n_before, micro_batch=done.batch)
+        filling = _Filling(checkpoint, done, now, wanted, tell, judge.begun_again)
+        return filling.fill(found) if filled else found
 
 
 def _require_free(checkpoint: Checkpoint, latest: Generation) -> None:
     """Raise StateError (E0718) if the state of rules cannot be replaced now."""
-    if latest.rules.has_corrections:
-        raise no_past(
-            "late events correct matches, and no backfill can correct them",
-            "let late events correct matches for longer, for example: late: correct within 2 days",
-        )
     prepared = None
     with suppress(StateError):  # what is damaged is replaced
         prepared = read_prepared(checkpoint.path)
@@ -182,11 +191,14 @@ class _Judge:
         """Return what of gaps can be filled, and what cannot."""
         filled: list[Filled] = []
         left: list[Left] = []
-        for gap in gaps:
-            names = [name for name in gap.rules if not self.wanted or name in self.wanted]
+        of_rules = [{name: self._of_rule(gap, name) for name in gap.rules} for gap in gaps]
+        if self.pipeline.rules.corrections is not None:
+            of_rules = self._together(gaps, of_rules)
+        for gap, of_rule in zip(gaps, of_rules, strict=True):
             found: dict[tuple[str, int | None], list[str]] = {}
-            for name in names:
-                found.setdefault(self._of_rule(gap, name), []).append(name)
+            for name in gap.rules:
+                if not self.wanted or name in self.wanted:
+                    found.setdefault(of_rule[name], []).append(name)
             for (why, after_us), rules in found.items():
                 if why:
                     left.append(Left(replace(gap, rules=tuple(rules)), why))
@@ -205,11 +217,84 @@ class _Judge:
         begins = self._begins(rule)
         if gap.entry.generation < begins.number:
             return "the rule has changed since, and begun again", None
-        if gap.loss == Loss.LATE_START and self._is_unheard(begins, rule):
+        if self.pipeline.rules.corrections is not None:
+            why = self._why_not_corrected(gap, begins, rule)
+            if why:
+                return why, None
+        elif gap.loss == Loss.LATE_START and self._is_unheard(begins, rule):
             return "", None
         if rule in self.pipeline.rules.shadow:
             return "no log has the matches of a shadow rule, so nobody knows which are missing", None
         return self._by_log(gap, rule)
+
+    def _why_not_corrected(self, gap: Gap, begins: Generation, rule: str) -> str:
+        """Return why a gap cannot be filled for a rule with corrections, or an empty text."""
+        unit = next(
+            unit for unit in evaluated_units(self.pipeline.rules) if any(of.name == rule for of in unit.rules)
+        )
+        has_changed = self._has_changed(begins, rule)
+        if gap.loss == Loss.DROPPED:
+            return "a late event decides again which runs are dropped, and may report their matches"
+        if any(joined.table.is_static for of in unit.programs for joined in of.joins.tables):
+            return "the rule joins a static table, and late events correct its matches"
+        if any(of.has_silent_windows for of in unit.programs):
+            return "the rule has windows without events, and late events correct its matches"
+        if has_changed and gap.loss == Loss.LATE_START:
+            return "the rule had another form before, and late events correct its matches"
+        if has_changed and (
+            len(unit.programs) > 1 or any(of.windows or of.has_window_rules for of in unit.programs)
+        ):
+            return "the rule has changed and begun again, and its windows with it"
+        return ""
+
+    def _has_changed(self, begins: Generation, rule: str) -> bool:
+        """Return whether a rule began with a generation because it changed, and knows nothing from before."""
+        is_changed = any(of.rule == rule and of.verdict is Verdict.CHANGED for of in begins.changes)
+        return is_changed and rule not in begins.warm
+
+    @property
+    def begun_again(self) -> dict[str, int]:
+        """Rules that have changed, with the event time after which they see events."""
+        found = {name: self._begins(name) for name in self._names}
+        return {
+            name: begins.begins_us
+            for name, begins in found.items()
+            if self._has_changed(begins, name) and begins.begins_us is not None
+        }
+
+    def _together(
+        self, gaps: Sequence[Gap], of_rules: Sequence[Mapping[str, tuple[str, int | None]]]
+    ) -> list[dict[str, tuple[str, int | None]]]:
+        """Return the same for rules that depend on each other, which are filled together or not at all.
+
+        They read each other's matches, or share windowed values.
+        """
+        left = {
+            name: why
+            for gap, of_rule in zip(gaps, of_rules, strict=True)
+            for name, (why, _) in of_rule.items()
+            if gap.loss not in _NEVER and (why or (self.wanted and name not in self.wanted))
+        }
+        seen = {name for of_rule in of_rules for name, (why, _) in of_rule.items() if not why}
+        of_events = [gap for gap in gaps if gap.loss not in (*_NEVER, Loss.LATE_START)]
+        blocked: dict[str, str] = {}
+        for unit in evaluated_units(self.pipeline.rules):
+            names = [rule.name for rule in unit.rules]
+            if len(unit.programs) == 1 and not any(program.windows for program in unit.programs):
+                continue
+            first = next((name for name in names if name in left), None)
+            if first is not None:
+                why = f"the gaps of `{first}`, on which it depends, are not filled"
+                blocked |= {name: why for name in names if name != first}
+            has_gap = any(name in gap.rules for gap in of_events for name in names)
+            later = next((name for name in names if name not in seen and name not in left), None)
+            if has_gap and later is not None:
+                why = f"`{later}`, with which it is evaluated, has begun since with a past that lacks it"
+                blocked |= dict.fromkeys(names, why)
+        return [
+            {name: (why or blocked.get(name, ""), after_us) for name, (why, after_us) in of_rule.items()}
+            for of_rule in of_rules
+        ]
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -233,20 +318,50 @@ class _Judge:
         """Return the same of a gap with matches that may have been reported."""
         if self.pipeline.log is None:
             return "nobody knows which matches are missing: the pipeline has no log of matches (`log`)", None
-        batches, why = self._log_begins
+        begins, why = self._log_begins
         if why:
             return why, None
-        batches = [*batches, *self._promotions(rule)]
-        times_us = [self._reached_us(max(batches))] if batches else []
+        times_us = [self._reached_us(max(begins))] if begins else []
+        if times_us and self.pipeline.rules.corrections is not None:
+            why = self._why_not_final(rule, times_us[0])
+            if why:
+                return why, None
+        times_us += map(self._reached_us, self._promotions(rule))
         times_us += [
             item.begins_us
             for item in self.generations
             if rule in item.warm and not item.filled and item.begins_us is not None
         ]
+        if self.pipeline.rules.corrections is not None:
+            for until_us, why in self._corrected(rule):
+                if gap.last_us is not None and gap.last_us <= until_us:
+                    return why, None
+                times_us.append(until_us)
         after_us = max(times_us, default=None)
         if after_us is not None and gap.last_us is not None and gap.last_us <= after_us:
             return "the log of matches begins later, so nobody knows which matches are missing", None
         return "", after_us
+
+    def _corrected(self, rule: str) -> Iterator[tuple[int, str]]:
+        """Yield event times up to which rows of a rule with corrections remain, and why."""
+        if rule in self.begun_again:
+            yield self.begun_again[rule], "the rule has changed since, and begun again"
+        if rule in may_differ(self.pipeline.rules.programs):
+            for item in self.generations:
+                verdicts = {change.rule: change.verdict for change in item.changes}
+                if verdicts.get(rule) is Verdict.MEASURES and item.begins_us is not None:
+                    yield item.begins_us, "the measures of the rule have changed since"
+
+    def _why_not_final(self, rule: str, begins_us: int) -> str:
+        """Return why matches of a rule from before the log begins are not final, or an empty text."""
+        reach_us = reaches_us(self.pipeline.rules)[rule]
+        if reach_us < 0:
+            return "the log of matches begins later, and without WITHIN no match from before it is final"
+        final_us = begins_us + reach_us + self.pipeline.rules.counted_us
+        if self.done.watermark_us is None or self.done.watermark_us < final_us:
+            time = time_for_people(final_us)
+            return f"matches from before the log begins can change until the watermark has passed {time}"
+        return ""
 
     @cached_property
     def _log_begins(self) -> tuple[list[int], str]:
@@ -294,6 +409,7 @@ class _Filling:
     pipeline: Pipeline
     wanted: Wanted
     tell: Tell
+    begun_again: Mapping[str, int]
 
     def fill(self, result: FillResult) -> FillResult:
         """Read the past for the gaps in `result.filled`, and keep it; return what came of them."""
@@ -307,7 +423,9 @@ class _Filling:
         if log is not None:
             log.open()
             offset = -1 if log.last is None else log.last.offset
-        past, counts = self._read(needed, entries, found, result.filled)
+        if self.pipeline.rules.corrections is not None:
+            return self._fill_corrected(result, needed, entries, found)
+        past, counts = self._read(needed, entries, found, partial(of_gaps, filled=result.filled))
         _require_whole(counts, self._unseen(entries))
         filled, left = _without_gone(result.filled, counts)
         result.left = [*result.left, *left]
@@ -316,7 +434,7 @@ class _Filling:
         if dropped:
             limited = {name for each in dropped for name in each.rules}
             more = new_matches(self.pipeline.rules, names, PastMatches.ALERT)
-            self._read(_without_limits(needed, limited), entries, more, dropped)
+            self._read(_without_limits(needed, limited), entries, more, partial(of_gaps, filled=dropped))
             tables += others(more.rows, tables)
         matches = unreported(tables, log)
         result.filled, result.counts = counted(matches, filled), counts
@@ -328,16 +446,50 @@ class _Filling:
         elif self.wanted.matches is PastMatches.ALERT and filled:
             wanted = replace(self.wanted, rules=names, from_us=None)
             write_prepared(
-                *(self.checkpoint, wanted, needed, past, missing),
+                *(self.checkpoint, wanted, needed, past.snapshot(), past.position, missing),
                 filled=result.filled,
                 log_offset=offset,
             )
         return result
 
+    def _fill_corrected(
+        self, result: FillResult, needed: RuleSet, entries: Sequence[Entry], found: FoundMatches
+    ) -> FillResult:
+        """Do the same for rules with corrections; `found` is empty."""
+        rules, log = self.pipeline.rules, log_of(self.pipeline)
+        assert log is not None
+        before = first_ends_us(rules, result.filled)
+        past, counts = self._read(needed, entries, found, partial(since, from_us=before))
+        _require_whole(counts, self._unseen(entries))
+        filled, left = _without_gone(result.filled, counts)
+        from_us = first_ends_us(rules, filled)
+        names = tuple(sorted(from_us))
+        data, beyond = past.snapshot(), new_matches(rules, names, PastMatches.ALERT)
+        past.catch_up(beyond.put)
+        until = self.checkpoint.run_id, self.done.batch
+        differ = differences(rules, list(found.rows), list(beyond.rows), from_us, log, until)
+        result.left, result.counts = [*result.left, *left], counts
+        result.filled, result.n_withdrawn = counted(differ.missing, filled), n_matches(differ.wrong)
+        if self.wanted.matches is PastMatches.APART:
+            rows = new_matches(rules, names, PastMatches.ALERT)
+            rows.rows.append(pa.concat_tables([differ.withdrawn, differ.added]))
+            write_apart(self.wanted.into, "missing", rules, rows)
+        elif self.wanted.matches is PastMatches.ALERT and filled:
+            wanted = replace(self.wanted, rules=names, from_us=None)
+            write_prepared(
+                *(self.checkpoint, wanted, needed_programs(rules, names), data, past.position, found),
+                filled=result.filled,
+            )
+        return result
+
     def _read(
-        self, rules: RuleSet, entries: Sequence[Entry], found: FoundMatches, filled: Sequence[Filled]
+        self,
+        rules: RuleSet,
+        entries: Sequence[Entry],
+        found: FoundMatches,
+        keep: Callable[[pa.Table], pa.Table],
     ) -> tuple[Past, Counts]:
-        """Read all of the past, in which no event is late; `found` gets the matches that belong to gaps."""
+        """Read all of the past, in which no event is late; `found` gets the matches that `keep` returns."""
         tables, until = static(self.pipeline, rules), Mark.of(self.done)
         course = read_course(self.checkpoint.path)
         position = Position.before(course, None, until, is_live=self.pipeline.is_live)
@@ -347,9 +499,9 @@ class _Filling:
             if entry.loss == Loss.LATE and entry.of in rules.inputs and entry.first_us is not None
         ]
         more = position, Throttle(self.wanted.rate), self.tell, holds
-        begin = first_matchers(rules, None, tables)
+        begin = first_matchers(rules, None, tables, self.begun_again)
         with reading(self.checkpoint, self.pipeline, rules, tables, begin, *more) as past:
-            past.read(course, until, lambda matches: found.put(of_gaps(matches, filled)))
+            past.read(course, until, lambda matches: found.put(keep(matches)))
         return past, past.counts
 
     def _unseen(self, entries: Sequence[Entry]) -> list[Entry]:

@@ -42,6 +42,9 @@ ALIVE_SECONDS = 20.0
 READ_SECONDS = 10.0
 """Seconds from one reading of the ledger to the next, for those who watch the pipeline."""
 
+OF_FILES = frozenset((Loss.GONE, Loss.REFUSED))
+"""Losses whose events may be of any time: the ledger has the times of those that were read with them."""
+
 _OF_RULES = (Loss.DROPPED, Loss.DROPPED_MATCHES)
 
 _ALIVE = "alive"

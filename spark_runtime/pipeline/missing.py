@@ -16,14 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
-from cep.counts import Loss
 from spark_runtime.event_time.done import Done
 from spark_runtime.pipeline.checkpoint import Checkpoint
-from spark_runtime.pipeline.gaps import Entry
+from spark_runtime.pipeline.corrected_gaps import differences, first_ends_us, since
+from spark_runtime.pipeline.gaps import OF_FILES, Entry
 from spark_runtime.pipeline.generations import Filled
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.prepared import (
+    FoundMatches,
     PastMatches,
+    Prepared,
+    Taken,
     brought_up,
     new_matches,
     no_past,
@@ -32,9 +35,6 @@ from spark_runtime.pipeline.prepared import (
 )
 from spark_runtime.sinks.match_log import MatchLog
 from spark_runtime.state.warming import WarmRules
-
-OF_FILES = frozenset((Loss.GONE, Loss.REFUSED))
-"""Losses whose events may be of any time: the ledger has the times of those that were read with them."""
 
 _ID = "match_id"
 
@@ -103,7 +103,7 @@ def _of_ids(matches: pa.Table, ids: set[str]) -> pa.Table:
     return matches.filter(pc.is_in(column, value_set=pa.array(sorted(ids), column.type)))
 
 
-def _n_matches(matches: pa.Table) -> int:
+def n_matches(matches: pa.Table) -> int:
     """Return the number of matches, some of which have several rows."""
     return int(pc.count_distinct(matches.column(_ID)).as_py())
 
@@ -112,7 +112,7 @@ def counted(matches: pa.Table | None, filled: Iterable[Filled]) -> tuple[Filled,
     """Return gaps with how many of the matches belong to each."""
     if matches is None:
         return tuple(replace(each, matches=0) for each in filled)
-    return tuple(replace(each, matches=_n_matches(of_gaps(matches, [each]))) for each in filled)
+    return tuple(replace(each, matches=n_matches(of_gaps(matches, [each]))) for each in filled)
 
 
 def take_up_fill(
@@ -127,13 +127,44 @@ def take_up_fill(
     if prepared is None or not prepared.filled:
         raise no_past("what was prepared to fill gaps is gone", "run `cep backfill --gaps` again")
     found = new_matches(pipeline.rules, prepared.rules, PastMatches.ALERT)
+    if pipeline.rules.corrections is not None:
+        return _take_up_corrected(checkpoint, done, pipeline, prepared, found, say)
     keep = partial(of_gaps, filled=prepared.filled)
     taken = brought_up(checkpoint, done, pipeline, prepared, prepared.rules, found, keep)
     matches = unreported(found.rows, log_of(pipeline), prepared.log_offset)
     warm = write_taken(checkpoint, done, prepared, taken, matches)
-    n_missing = 0 if matches is None else _n_matches(matches)
-    say(
-        f"gaps are filled from micro-batch {done.batch + 1:,} on: {n_missing:,} missing matches are "
-        f"reported, {taken.n_events:,} events since `cep backfill`"
-    )
+    n_missing = 0 if matches is None else n_matches(matches)
+    _say_filled(say, done, f"{n_missing:,} missing matches are reported", taken)
     return warm, counted(matches, prepared.filled)
+
+
+def _take_up_corrected(
+    checkpoint: Checkpoint,
+    done: Done,
+    pipeline: Pipeline,
+    prepared: Prepared,
+    found: FoundMatches,
+    say: Callable[[str], None],
+) -> tuple[WarmRules | None, tuple[Filled, ...]]:
+    """Return the same as `take_up_fill` for rules with corrections; `found` is empty."""
+    log, from_us = log_of(pipeline), first_ends_us(pipeline.rules, prepared.filled)
+    if log is None:
+        raise no_past("the pipeline has no log of matches (`log`) any more", "name the same folder again")
+    beyond = new_matches(pipeline.rules, prepared.rules, PastMatches.ALERT)
+    keep = partial(since, from_us=from_us)
+    taken = brought_up(checkpoint, done, pipeline, prepared, prepared.rules, found, keep, beyond)
+    differ = differences(pipeline.rules, list(found.rows), list(beyond.rows), from_us, log)
+    rows = pa.concat_tables([differ.withdrawn, differ.added])
+    warm = write_taken(checkpoint, done, prepared, taken, rows if rows.num_rows else None, differ.written)
+    what = (
+        f"{n_matches(differ.missing):,} missing matches are reported, {n_matches(differ.wrong):,} withdrawn"
+    )
+    _say_filled(say, done, what, taken)
+    return warm, counted(differ.missing, prepared.filled)
+
+
+def _say_filled(say: Callable[[str], None], done: Done, what: str, taken: Taken) -> None:
+    say(
+        f"gaps are filled from micro-batch {done.batch + 1:,} on: {what}, "
+        f"{taken.n_events:,} events since `cep backfill`"
+    )

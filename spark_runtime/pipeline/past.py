@@ -18,12 +18,13 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
 from cep.engine.event_time.watermark import START_OF_TIME_US, late_by_us, split_late
-from cep.engine.matching.changed_rules import begun
+from cep.engine.matching.changed_rules import begun, begun_apart
 from cep.engine.matching.matcher import Emit, Matcher
 from cep.engine.prepare.device_clocks import DeviceClocks
 from cep.formats.ahead import AheadGuard
@@ -85,9 +86,19 @@ class Position:
         return found
 
 
-def first_matchers(rules: RuleSet, from_us: int | None, tables: Tables) -> bytes:
-    """Return the state of rules that see the events at or after a time; None: all events."""
-    matchers = [Matcher(program, tables) for program in rules.programs]
+def first_matchers(
+    rules: RuleSet, from_us: int | None, tables: Tables, begins_us: Mapping[str, int] = MappingProxyType({})
+) -> bytes:
+    """Return the state of rules that see the events at or after a time; None: all events.
+
+    `begins_us`: rules that see only the events after a time; then `from_us` is None.
+    """
+    matchers = [
+        Matcher.restore(program, begun_apart(program, begins_us), tables)
+        if any(rule.name in begins_us for rule in program.rules)
+        else Matcher(program, tables)
+        for program in rules.programs
+    ]
     if from_us is not None:
         matchers = [
             Matcher.restore(program, begun(program, from_us - 1), tables) for program in rules.programs

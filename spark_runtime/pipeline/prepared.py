@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.engine.corrections.filled_gaps import Written
 from cep.errors import StateError
 from cep.program.changes import BEGINNING, Changes
 from cep.program.program import MATCH
@@ -319,11 +320,16 @@ def take_up(
 
 
 class Taken(NamedTuple):
-    """The state of rules with a past (`Past.snapshot`), and how many events came since `cep backfill`."""
+    """The state of rules with a past.
+
+    `data`: `Past.snapshot`. `n_events`: how many events came since `cep backfill`. `reached_us`: the event
+    time that the stream has reached; the state lags behind it if `brought_up` found matches beyond it.
+    """
 
     rules: RuleSet
     data: bytes
     n_events: int
+    reached_us: int
 
 
 def brought_up(
@@ -334,11 +340,13 @@ def brought_up(
     begin: Sequence[str],
     found: FoundMatches,
     keep: Callable[[pa.Table], pa.Table] = lambda matches: matches,
+    beyond: FoundMatches | None = None,
 ) -> Taken:
     """Return the state of the rules in `begin` after micro-batch `done`; what has come is read now.
 
-    `found` receives the matches that are stored, then those since, as far as `keep` returns them. Raises as
-    `take_up`.
+    `found` receives the matches that are stored, then those since, as far as `keep` returns them. With
+    `beyond` the state is that before what is still corrected, and `beyond` receives the matches after it.
+    Raises as `take_up`.
     """
     needed = needed_programs(pipeline.rules, begin)
     if tuple(begin) != prepared.rules or prepared.programs != tuple(
@@ -365,17 +373,29 @@ def brought_up(
             found.put(keep(matches))
 
         past.read(read_course(checkpoint.path), Mark.of(done), put)
-        past.catch_up(put)
-    return Taken(needed, past.snapshot(), past.counts.events)
+        before = past.snapshot()
+        past.catch_up(put if beyond is None else beyond.put)
+        reached_us = past.position.reached.watermark_us
+    assert reached_us is not None
+    return Taken(needed, past.snapshot() if beyond is None else before, past.counts.events, reached_us)
 
 
 def write_taken(
-    checkpoint: Checkpoint, done: Done, prepared: Prepared, taken: Taken, matches: pa.Table | None
+    checkpoint: Checkpoint,
+    done: Done,
+    prepared: Prepared,
+    taken: Taken,
+    matches: pa.Table | None,
+    written: pa.Table | None = None,
 ) -> WarmRules | None:
-    """Write what key groups take over after micro-batch `done`, and the matches that they report."""
+    """Write what key groups take over after micro-batch `done`, and the matches that they report.
+
+    `written`: with corrections, of gaps that are filled (`Written.matches`).
+    """
     with appearing(Path(checkpoint.path) / FOLDER / str(done.batch + 1)) as place:
         place.rmdir()
-        write_warm(place, taken.data, taken.rules, checkpoint.n_groups, matches)
+        of_gaps = None if written is None else Written(taken.reached_us, written)
+        write_warm(place, taken.data, taken.rules, checkpoint.n_groups, matches, of_gaps)
         (place / _OF).write_text(prepared.id)
     return warm_of(checkpoint.path, done.batch + 1, prepared.rules, prepared.from_us)
 
