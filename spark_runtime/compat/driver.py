@@ -79,11 +79,12 @@ def forget_state(jvm: Any) -> None:
     Before, `stop` holds a lock while it waits for a thread that may wait for this lock: for five minutes.
     """
     state = "org.apache.spark.sql.execution.streaming.state.StateStore"
-    stores = jvm.org.apache.spark.sql.execution.streaming.state.StateStore
+    # In one step: for each part of a dotted name Java would search all its archives.
+    stores = getattr(jvm, state)
     if pyspark_version() >= (4, 1):
         stores.stop()
         return
-    singleton = jvm.org.apache.spark.util.Utils.classForName(f"{state}$", True, False)
+    singleton = getattr(jvm, "org.apache.spark.util.Utils").classForName(f"{state}$", True, False)
     field = singleton.getDeclaredField("loadedProviders")
     field.setAccessible(True)
     loaded = field.get(singleton.getField("MODULE$").get(None)).keySet().toSeq()

@@ -237,6 +237,8 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
     elif len(str(folder.path)) > _MOST_OF_A_SOCKETS_FOLDER:
         folders.append(open_run_folder(Path("/tmp")))  # noqa: S108 - short, and private below
         chosen["spark.python.unix.domain.socket.dir"] = str(folders[-1].path)
+    if is_near:  # the Python of a cluster's workers may lack this package until a task brings it
+        chosen["spark.python.daemon.module"] = "spark_runtime.sessions.daemon"
     chosen |= settings
     if not is_near:  # a cluster's workers have their own network, disks and cores
         own = ("spark.driver.bindAddress", "spark.driver.host", "spark.executorEnv.PYTHONPATH", _PARTITIONS)
@@ -286,9 +288,9 @@ def _remove_at_exit(folders: Sequence[RunFolder], gateway: Any) -> None:
         return
     # Java still uses them. It ends after this process, and then removes the registered folders.
     with suppress(Py4JError, OSError):  # Java is ending; the next start removes them
-        hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
+        hooks = getattr(gateway.jvm, "org.apache.spark.util.ShutdownHookManager")
         for folder in folders:
-            hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(str(folder.path)))
+            hooks.registerShutdownDeleteDir(getattr(gateway.jvm, "java.io.File")(str(folder.path)))
 
 
 @contextmanager

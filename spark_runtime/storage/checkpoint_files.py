@@ -132,7 +132,7 @@ class HadoopFiles:
         return found
 
     def _place(self, name: str) -> tuple[Any, Any]:
-        place = self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}")
+        place = getattr(self._jvm, "org.apache.hadoop.fs.Path")(f"{self.root}/{name}")
         return place.getFileSystem(self._settings), place
 
     def read(self, name: str) -> str | None:
@@ -189,7 +189,7 @@ class HadoopFiles:
         """Write a file of this machine to a name in one step."""
 
         def copied(stream: Any) -> None:
-            source = self._jvm.java.io.FileInputStream(str(file))
+            source = getattr(self._jvm, "java.io.FileInputStream")(str(file))
             try:
                 source.transferTo(stream)
             finally:
@@ -230,7 +230,7 @@ class HadoopFiles:
         It needs a file system that can abandon a file. None: Spark's default, which renames.
         """
         files, place = self._place("")
-        loadable = self._jvm.org.apache.spark.util.Utils.classIsLoadable(_MANAGER)
+        loadable = getattr(self._jvm, "org.apache.spark.util.Utils").classIsLoadable(_MANAGER)
         return _MANAGER if loadable and files.hasPathCapability(place, _CAN_ABORT) else None
 
 

@@ -39,7 +39,7 @@ def owners() -> list[int]:
     """Return the processes that are owners of this run's tests: forks of workers without a parent."""
     found = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = (line.split(None, 2) for line in found.splitlines()[1:])
-    pids = [int(pid) for pid, parent, command in rows if parent == "1" and "pyspark.daemon" in command]
+    pids = [int(pid) for pid, parent, command in rows if parent == "1" and "sessions.daemon" in command]
     return [pid for pid in pids if is_of_this_run(pid)]
 
 
