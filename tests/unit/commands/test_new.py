@@ -177,7 +177,7 @@ def test_the_streams_file_has_the_columns_of_a_file_of_events(tmp_path: Path, na
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("e.csv", "a,b\n1,2\n", "no column of times"),
+        ("e.csv", "a,b\n1,2\n", "no column of times among a, b"),
         ("e.csv", "", "no events"),
         ("e.json", "[]\n", "no events"),
         ("e.txt", "a,b\n", "none of the formats"),
@@ -189,6 +189,33 @@ def test_a_file_without_usable_events_is_named(tmp_path: Path, name: str, text: 
     done = cep("new", tmp_path / "r", "--from", tmp_path / name)
     assert (done.exit_code, "E0662" in done.output, said in done.output) == (1, True, True), done.output
     assert not (tmp_path / "streams.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "first", "second", "number", "declared"),
+    [
+        (";", "31.05.2024 08:00:00", "01.06.2024 08:00:00", "71,5", '"%d.%m.%Y %H:%M:%S"}\n'),
+        ("\t", "05/31/2024 08:00", "06/01/2024 08:00", "71.5", '"%m/%d/%Y %H:%M"}\n'),
+        ("|", "01/05/2024 08:00:00.25", "02/05/2024 08:00:00.5", "71.5",
+         '"%d/%m/%Y %H:%M:%S.%f"}    # or %m/%d/%Y %H:%M:%S.%f\n'),
+        (",", "2024/05/31 08:00:00", "2024/06/01 08:00:00", "71.5", '"%Y/%m/%d %H:%M:%S"}\n'),
+    ],
+)  # fmt: skip
+def test_other_delimiters_decimal_commas_and_forms_of_times_are_declared(
+    tmp_path: Path, delimiter: str, first: str, second: str, number: str, declared: str
+) -> None:
+    rows = [("seen at", "machine", "temp"), (first, "m1", number), (second, "m2", "70")]
+    (tmp_path / "e.csv").write_text("".join(delimiter.join(row) + "\n" for row in rows))
+    done = cep("new", tmp_path / "r", "-t", "threshold", "--from", tmp_path / "e.csv")
+    assert done.exit_code == 0, done.output
+    assert (
+        f'      "seen at": {{type: timestamp, format: {declared}' in (tmp_path / "streams.yaml").read_text()
+    )
+    (stream,) = load_streams(tmp_path / "streams.yaml").values()
+    assert [field.ddl for field in stream.fields] == ["timestamp", "string", "double"]
+    done = cep("match", tmp_path / "r.cep", "-i", tmp_path / "e.csv")
+    assert done.exit_code == 0, done.output
+    assert "malformed                0" in done.output
 
 
 def test_the_only_text_is_the_key_and_a_name_may_be_a_word_of_yaml(tmp_path: Path) -> None:
