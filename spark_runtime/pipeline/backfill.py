@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from cep.counts import Counts
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.errors import StateError
@@ -24,6 +26,7 @@ from spark_runtime.pipeline.made import Pipeline, Reload
 from spark_runtime.pipeline.past import Position, Tell, Throttle, first_matchers, needed_programs
 from spark_runtime.pipeline.prepared import (
     FORMAT,
+    LOGGED,
     MANIFEST,
     MATCHES,
     PREPARED,
@@ -122,16 +125,20 @@ def write_prepared(
     data: bytes,
     position: Position,
     found: FoundMatches,
+    logged: pa.Table | None = None,
     **more: Any,
 ) -> None:
     """Keep what was read of the past in the checkpoint, in one step.
 
-    `data`: the state of the programs `needed` at `position`. `more`: see `Prepared`.
+    `data`: the state of the programs `needed` at `position`. `logged`: what the log has of the matches of
+    gaps, with corrections. `more`: see `Prepared`.
     """
     with appearing(Path(checkpoint.path) / PREPARED) as place:
         (place / STATE).write_bytes(data)
         if wanted.matches is PastMatches.ALERT:
-            write_matches(place / MATCHES, found)
+            write_matches(place / MATCHES, found.rows.schema, found.rows)
+        if logged is not None:
+            write_matches(place / LOGGED, logged.schema, [logged])
         prepared = Prepared(
             id=uuid.uuid4().hex[:8],
             rules=wanted.rules,

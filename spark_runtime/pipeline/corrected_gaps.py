@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,15 +42,19 @@ def reaches_us(rules: RuleSet) -> dict[str, int]:
     }
 
 
-def first_ends_us(rules: RuleSet, filled: Iterable[Filled]) -> dict[str, int]:
-    """Return by rule the least event time at which a match may end that gaps have changed."""
+def first_ends_us(rules: RuleSet, filled: Iterable[Filled], reached_us: int) -> dict[str, int]:
+    """Return by rule the least event time at which a match may end that gaps change, or later corrections.
+
+    `reached_us`: the event time that the stream has reached.
+    """
+    final_us = reached_us - rules.counted_us
     reach_us, found = reaches_us(rules), dict[str, int]()
     for each in filled:
         entry = Entry.of_list(each.entry)
         for name in each.rules:
             from_us = START_OF_TIME_US
             if entry.first_us is not None and entry.loss not in OF_FILES and reach_us[name] >= 0:
-                from_us = entry.first_us - reach_us[name]
+                from_us = min(entry.first_us, final_us) - reach_us[name]
             if each.after_us is not None:
                 from_us = max(from_us, each.after_us + 1)
             found[name] = min(found.get(name, from_us), from_us)
@@ -214,45 +219,51 @@ def differences(
     found: Sequence[pa.Table],
     beyond: Sequence[pa.Table],
     from_us: Mapping[str, int],
-    log: MatchLog,
-    until: tuple[str, int] | None = None,
+    logged: pa.Table,
 ) -> Differences:
-    """Return how the valid matches of a log differ from those that rules find (`Differences`).
-
-    Of the run `until` only the rows up to its micro-batch count.
-
-    Raises StateError: a file of the log is damaged (E0720).
-    """
+    """Return how the valid matches of a log differ from those that rules find (`Differences`)."""
     empty = carried_schema(rules.match_schema).empty_table()
     after = pa.concat_tables([empty, *beyond])
-    whole = pa.concat_tables([empty, *found, after])
-    return Differences(rules, _logged(rules, log, from_us, after, until), whole, after, from_us)
+    return Differences(rules, logged, pa.concat_tables([empty, *found, after]), after, from_us)
 
 
-def _logged(
-    rules: RuleSet,
-    log: MatchLog,
-    from_us: Mapping[str, int],
-    beyond: pa.Table,
-    until: tuple[str, int] | None,
-) -> pa.Table:
-    """Return the rows of the last revision of matches that are compared, or found `beyond`."""
-    schema = carried_schema(rules.match_schema)
-    ids = beyond.column(_ID).combine_chunks()
-    parts = [schema.empty_table()]
-    for entry in log.entries():
-        if until is not None and entry.run == until[0] and entry.micro_batch > until[1]:
-            continue
-        for name in entry.files:
-            rows = log.table(entry, name)
-            chosen = _is_since(rows, from_us) | np.asarray(pc.is_in(rows.column(_ID), value_set=ids))
-            parts.append(_as_carried(rows.filter(pa.array(chosen)), schema))
-    found = pa.concat_tables(parts)
-    of = found.column(_ID).combine_chunks().dictionary_encode()
-    numbers, revision = np.asarray(of.indices), np.asarray(found.column(REVISION))
-    last = np.full(len(of.dictionary), -1, np.int64)
-    np.maximum.at(last, numbers, revision)
-    return found.filter(pa.array(revision == last[numbers]))
+class Logged(NamedTuple):
+    """What a log has of some rules.
+
+    `rows`: those with the last revision of each match, as carried matches. `offset`: the last entry that was
+    read; later the log may have removed it.
+    """
+
+    rows: pa.Table
+    offset: int = -1
+
+    def after(
+        self, rules: RuleSet, log: MatchLog, from_us: Mapping[str, int], until: tuple[str, int] | None = None
+    ) -> Logged:
+        """Return the same with the later entries of a log, of matches that end at or after `from_us`.
+
+        Of the run `until` only the entries up to its micro-batch count. Raises StateError: a file of the log
+        is damaged (E0720).
+        """
+        offset, parts = self.offset, [self.rows]
+        for entry in log.entries():
+            is_later = until is not None and entry.run == until[0] and entry.micro_batch > until[1]
+            if entry.offset <= self.offset or is_later:
+                continue
+            offset = entry.offset
+            tables = (since(log.table(entry, name), from_us) for name in entry.files)
+            parts += [_as_carried(table, self.rows.schema) for table in tables]
+        found = pa.concat_tables(parts)
+        of = found.column(_ID).combine_chunks().dictionary_encode()
+        numbers, revision = np.asarray(of.indices), np.asarray(found.column(REVISION))
+        last = np.full(len(of.dictionary), -1, np.int64)
+        np.maximum.at(last, numbers, revision)
+        return Logged(found.filter(pa.array(revision == last[numbers])), offset)
+
+
+def nothing_logged(rules: RuleSet) -> Logged:
+    """Return what is known of a log that was not read."""
+    return Logged(carried_schema(rules.match_schema).empty_table())
 
 
 def _as_carried(rows: pa.Table, schema: pa.Schema) -> pa.Table:

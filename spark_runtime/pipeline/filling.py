@@ -38,7 +38,13 @@ from spark_runtime.pipeline.checkpoint import (
     recorded_rules,
     rules_after,
 )
-from spark_runtime.pipeline.corrected_gaps import differences, first_ends_us, reaches_us, since
+from spark_runtime.pipeline.corrected_gaps import (
+    differences,
+    first_ends_us,
+    nothing_logged,
+    reaches_us,
+    since,
+)
 from spark_runtime.pipeline.course import Mark, read_course
 from spark_runtime.pipeline.gaps import OF_FILES, Entry, Gap, all_gaps, stored_entries
 from spark_runtime.pipeline.generations import Filled, Generation
@@ -458,16 +464,18 @@ class _Filling:
         """Do the same for rules with corrections; `found` is empty."""
         rules, log = self.pipeline.rules, log_of(self.pipeline)
         assert log is not None
-        before = first_ends_us(rules, result.filled)
+        assert self.done.watermark_us is not None
+        before = first_ends_us(rules, result.filled, self.done.watermark_us)
         past, counts = self._read(needed, entries, found, partial(since, from_us=before))
         _require_whole(counts, self._unseen(entries))
         filled, left = _without_gone(result.filled, counts)
-        from_us = first_ends_us(rules, filled)
+        from_us = first_ends_us(rules, filled, self.done.watermark_us)
         names = tuple(sorted(from_us))
         data, beyond = past.snapshot(), new_matches(rules, names, PastMatches.ALERT)
         past.catch_up(beyond.put)
         until = self.checkpoint.run_id, self.done.batch
-        differ = differences(rules, list(found.rows), list(beyond.rows), from_us, log, until)
+        logged = nothing_logged(rules).after(rules, log, from_us, until)
+        differ = differences(rules, list(found.rows), list(beyond.rows), from_us, logged.rows)
         result.left, result.counts = [*result.left, *left], counts
         result.filled, result.n_withdrawn = counted(differ.missing, filled), n_matches(differ.wrong)
         if self.wanted.matches is PastMatches.APART:
@@ -478,7 +486,9 @@ class _Filling:
             wanted = replace(self.wanted, rules=names, from_us=None)
             write_prepared(
                 *(self.checkpoint, wanted, needed_programs(rules, names), data, past.position, found),
+                logged=logged.rows,
                 filled=result.filled,
+                log_offset=logged.offset,
             )
         return result
 

@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 from cep.arrays import I64, Mask
 from spark_runtime.event_time.done import Done
 from spark_runtime.pipeline.checkpoint import Checkpoint
-from spark_runtime.pipeline.corrected_gaps import differences, first_ends_us, since
+from spark_runtime.pipeline.corrected_gaps import Logged, differences, first_ends_us, since
 from spark_runtime.pipeline.gaps import OF_FILES, Entry
 from spark_runtime.pipeline.generations import Filled
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.prepared import (
+    LOGGED,
     FoundMatches,
     PastMatches,
     Prepared,
@@ -31,6 +32,7 @@ from spark_runtime.pipeline.prepared import (
     new_matches,
     no_past,
     read_prepared,
+    stored_rows,
     write_taken,
 )
 from spark_runtime.sinks.match_log import MatchLog
@@ -147,13 +149,17 @@ def _take_up_corrected(
     say: Callable[[str], None],
 ) -> tuple[WarmRules | None, tuple[Filled, ...]]:
     """Return the same as `take_up_fill` for rules with corrections; `found` is empty."""
-    log, from_us = log_of(pipeline), first_ends_us(pipeline.rules, prepared.filled)
+    log, rules = log_of(pipeline), pipeline.rules
+    assert done.watermark_us is not None
+    from_us = first_ends_us(rules, prepared.filled, done.watermark_us)
     if log is None:
         raise no_past("the pipeline has no log of matches (`log`) any more", "name the same folder again")
-    beyond = new_matches(pipeline.rules, prepared.rules, PastMatches.ALERT)
+    beyond = new_matches(rules, prepared.rules, PastMatches.ALERT)
     keep = partial(since, from_us=from_us)
     taken = brought_up(checkpoint, done, pipeline, prepared, prepared.rules, found, keep, beyond)
-    differ = differences(pipeline.rules, list(found.rows), list(beyond.rows), from_us, log)
+    known = Logged(stored_rows(checkpoint.path, LOGGED, found.rows.schema), prepared.log_offset)
+    logged = known.after(rules, log, from_us)
+    differ = differences(rules, list(found.rows), list(beyond.rows), from_us, logged.rows)
     rows = pa.concat_tables([differ.withdrawn, differ.added])
     warm = write_taken(checkpoint, done, prepared, taken, rows if rows.num_rows else None, differ.written)
     what = (

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,7 +52,7 @@ FOLDER = "backfill"
 PREPARED = f"{FOLDER}/prepared"
 
 FORMAT = 1
-MANIFEST, STATE, MATCHES, _OF = "prepared.json", "state", "matches", "prepared"
+MANIFEST, STATE, MATCHES, LOGGED, _OF = "prepared.json", "state", "matches", "logged", "prepared"
 
 
 class PastMatches(StrEnum):
@@ -132,9 +132,9 @@ def read_prepared(checkpoint: str) -> Prepared | None:
 
 
 def digest_of(folder: Path) -> str:
-    """Return the SHA-256 of the state and the matches in a folder, in hexadecimal digits."""
+    """Return the SHA-256 of the files in a folder, in hexadecimal digits."""
     found = sha256()
-    for name in (STATE, MATCHES):
+    for name in (STATE, MATCHES, LOGGED):
         if (folder / name).exists():
             found.update((folder / name).read_bytes())
     return found.hexdigest()
@@ -250,11 +250,17 @@ def new_matches(rules: RuleSet, names: Sequence[str], matches: PastMatches) -> F
     return FoundMatches(rules, names, keeps=matches is not PastMatches.NONE)
 
 
-def write_matches(place: Path, found: FoundMatches) -> None:
+def write_matches(place: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """Write matches as an Arrow stream."""
-    with pa.OSFile(str(place), "wb") as file, pa.ipc.new_stream(file, found.rows.schema) as writer:
-        for table in found.rows:
+    with pa.OSFile(str(place), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        for table in tables:
             writer.write_table(table)
+
+
+def stored_rows(checkpoint: str, name: str, schema: pa.Schema) -> pa.Table:
+    """Return the prepared rows in a file that `write_matches` wrote, with the columns of `schema`."""
+    data = (Path(checkpoint) / PREPARED / name).read_bytes()
+    return pa.ipc.open_stream(data).read_all().cast(schema)
 
 
 def write_apart(into: str, name: str, rules: RuleSet, found: FoundMatches) -> None:

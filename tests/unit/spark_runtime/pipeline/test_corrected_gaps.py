@@ -19,6 +19,7 @@ from cep.engine.corrections.filled_gaps import Written
 from cep.errors import StateError
 from cep.rule_set import Corrections
 from spark_runtime.pipeline.corrected_gaps import Differences
+from spark_runtime.sinks.match_log import MatchLog
 from spark_runtime.state.snapshots import Past, changed_state, decode_state, encode_state
 from spark_runtime.wire.output import carried_schema
 from tests.unit.spark_runtime.pipeline.test_filling import BEFORE, POINTS, STREAM, Life, plant
@@ -190,6 +191,25 @@ def test_a_run_that_ends_at_any_point_of_a_filling_with_corrections_writes_each_
     life.run(rules, END)
     assert values(life.net()) == values(batch(rules, events))
     assert not list((life.checkpoint / "backfill").iterdir())
+
+
+def test_entries_that_the_log_drops_before_gaps_are_filled_are_known_so_nothing_is_written_twice(
+    tmp_path: Path,
+) -> None:
+    rules, life, events = BEFORE + CALM, Corrected(tmp_path), events_of(1, 300)
+    parts = delivered(1, events, 8)
+    life.runs(rules, parts[:7])
+    life.backfill("--gaps")
+    log = MatchLog(str(tmp_path / "log"))
+    log.open()
+    log.retain(None, 1)
+    assert log.first_offset() > 5
+    life.runs(rules, [parts[7], END])
+    filled = [gap for gap in life.gaps() if gap["filled"]]
+    assert filled
+    events = [event for event in events if event["ts"] < max(event["ts"] for event in parts[5])]
+    expected = values([row for row in batch(rules, events) if row["match_end"].timestamp() < 300])
+    assert values([row for row in life.net() if row["match_end"].timestamp() < 300]) == expected
 
 
 def test_what_would_be_written_is_first_shown_and_changes_nothing(tmp_path: Path) -> None:
