@@ -23,6 +23,7 @@ BENCHMARKS = (
     "state",
     "state_on_spark",
     "waiting_on_spark",
+    "switch",
     "spark",
     "executors",
     "scale",
