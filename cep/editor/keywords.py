@@ -27,12 +27,17 @@ FUNCTIONS = frozenset((*FUNCTION_NAMES, *AGGREGATES, *WINDOW_FUNCTIONS)) | {"CAS
 # fmt: off
 OTHERS = (RESERVED - CONSTANTS - CLAUSES) | frozenset(map(str, OverKind)) | WINDOW_KINDS | frozenset((
     "BY", "DATE", "DISTINCT", "DROP", "EACH", "EARLIEST", "END", "EVENT", "FAIL", "FILTER", "FIRST", "FOR",
-    "GAP", "INTERVAL", "JOIN", "KEY", "LAST", "MATCHES", "NEWEST", "NEXT", "OF", "OFFSET", "OLDEST", "OUTER",
-    "OVER", "OVERFLOW", "PAST", "PER", "PERMUTE", "PREFERRED", "PREVIOUS", "REGEXP", "TIMESTAMP",
-    "TO", "ZONE",
+    "GAP", "INTERVAL", "JOIN", "KEY", "LAST", "MATCHES", "NEWEST", "NEXT", "OF", "OFFSET", "OLDEST", "ON",
+    "OUTER", "OVER", "OVERFLOW", "PAST", "PER", "PERMUTE", "PREFERRED", "PREVIOUS", "REGEXP", "SKIP",
+    "TIMESTAMP", "TO", "WHERE", "ZONE",
 ))
 # fmt: on
 """All other words that have a meaning somewhere."""
+
+PHRASES = (
+    "NO SKIP", "ONE ROW PER MATCH", "ALL ROWS PER MATCH", "MAX RUNS", "ON TIMEOUT", "PER DAY",
+)  # fmt: skip
+"""Words that have a meaning only together, and are names of columns alone."""
 
 KEYWORDS = CLAUSES | CONSTANTS | UNITS | FUNCTIONS | OTHERS | frozenset(map(str.upper, SEVERITIES))
 """Every word that has a meaning somewhere in a rule."""
@@ -59,7 +64,13 @@ def textmate() -> dict[str, Any]:
                     "2": {"name": "entity.name.function.cep"},
                 },
             },
+            {
+                "name": "keyword.control.cep",
+                "match": rf"(?i)\b(?:{'|'.join(PHRASES)})\b".replace(" ", r"\s+"),
+            },
             {"name": "keyword.control.cep", "match": rf"(?i)^\s*{_any_of(CLAUSES)}"},
+            {"name": "keyword.other.cep", "match": r"(?i)\bMAX(?=\s+\d)"},
+            {"name": "keyword.other.unit.cep", "match": rf"(?i)(?<=')\s+{_any_of(UNITS)}"},
             {"name": "support.function.cep", "match": rf"(?i){_any_of(FUNCTIONS)}(?=\s*\()"},
             {
                 "match": rf"(?i)(\d+(?:\.\d+)?)\s*({_any_of(UNITS)})",

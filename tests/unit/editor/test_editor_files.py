@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 from cep.commands.lsp import lsp
 from cep.editor.keywords import CONSTANTS, FUNCTIONS, UNITS, textmate
 from cep.language.grammar import RESERVED
-from tests.pages import loaded_tool
+from tests.pages import blocks, loaded_tool
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "editors/vscode"
@@ -27,9 +28,8 @@ def test_the_generated_files_are_what_the_tool_writes() -> None:
         )
 
 
-def scopes_of(line: str) -> dict[str, str]:
-    """Return the scope of each piece of a line, by the first pattern that fits, as TextMate reads it."""
-    found: dict[str, str] = {}
+def pieces_of(line: str) -> Iterator[tuple[int, str, str]]:
+    """Yield place, text and scope of each piece of a line, by the first pattern that fits, as in VS Code."""
     at = 0
     while at < len(line):
         fits = []
@@ -43,9 +43,14 @@ def scopes_of(line: str) -> dict[str, str]:
         names = {group: each["name"] for group, each in rule.get("captures", {}).items()} or {
             "0": rule["name"]
         }
-        found |= {piece[int(group)].strip(): name for group, name in names.items()}
+        for group, name in names.items():
+            yield piece.start(int(group)), piece[int(group)], name
         at = piece.end()
-    return found
+
+
+def scopes_of(line: str) -> dict[str, str]:
+    """Return the scope of each piece of a line."""
+    return {text.strip(): scope for _, text, scope in pieces_of(line)}
 
 
 def test_the_grammar_colors_a_rule() -> None:
@@ -74,6 +79,31 @@ def test_the_grammar_knows_each_word_of_the_language() -> None:
     for words, line in ((FUNCTIONS, "{}(x)"), (UNITS, "10 {}"), (CONSTANTS, "a = {}"), (RESERVED, "a {} b")):
         for word in words:
             assert word in scopes_of(line.format(word)), word
+
+
+RULE_TEXTS = [
+    *(
+        (file.name, file.read_text())
+        for folder in ("rules", "scenarios")
+        for file in ROOT.glob(f"{folder}/**/*.cep")
+    ),
+    *(
+        (page.name, text)
+        for page in (ROOT / "docs").rglob("*.md")
+        for text in blocks(page.read_text(), "cep")
+    ),
+]
+
+
+def test_each_word_in_upper_case_of_the_rules_and_of_the_pages_has_a_color() -> None:
+    assert len(RULE_TEXTS) > 80
+    plain = []
+    for name, text in RULE_TEXTS:
+        for line in text.splitlines():
+            colored = {at for start, piece, _ in pieces_of(line) for at in range(start, start + len(piece))}
+            words = re.finditer(r"\b[A-Z][A-Z_]+\b", line)
+            plain += [f"{name}: {word[0]}: {line}" for word in words if word.start() not in colored]
+    assert plain == []
 
 
 def test_what_the_package_of_vs_code_names_exists() -> None:
