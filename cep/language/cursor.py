@@ -448,7 +448,7 @@ class Cursor:
             self.fail("E0104", "the number is too large", span, "at most 18 digits", "use a smaller number")
         return int(token.text)
 
-    def parameter(self, kind: ast.Kind) -> tuple[ast.Name, ast.Constant] | None:
+    def parameter(self, kind: ast.Kind, example: str = "") -> tuple[ast.Name, ast.Constant] | None:
         """Take a parameter in the place of a constant of this kind; None: something else is next."""
         if not self.is_name():
             return None
@@ -462,7 +462,7 @@ class Cursor:
                 f"parameter `{name.text}` is {_title(value.kind)}",
                 name.span,
                 f"expected {_title(kind)}",
-                f"write: PARAM {name.text} = {_EXAMPLES[kind]}",
+                f"write: PARAM {name.text} = {example or _EXAMPLES[kind]}",
             )
         self.take()
         return name, value

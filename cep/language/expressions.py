@@ -174,9 +174,7 @@ class ExpressionReader(Cursor):
             self.expect_sign(")", "`,` or `)`")
             return ast.In(operand, tuple(items), negated, self.span_from(start))
         operator = "LIKE" if token.word == "LIKE" else "RLIKE"
-        named = self.parameter(ast.Kind.TEXT)
-        if named is not None:
-            pattern = ast.Text(str(named[1].value), named[0].span, named[0])
+        if (pattern := self.text_parameter()) is not None:
             return ast.Like(operand, operator, pattern, negated, self.span_from(start))
         if self.now.kind is not Lexeme.TEXT:
             example = "'ab%'" if operator == "LIKE" else "'^a+b'"
@@ -186,6 +184,20 @@ class ExpressionReader(Cursor):
                 or f"write: x {operator} {example}; the pattern is a constant, read once for all events",
             )
         return ast.Like(operand, operator, text_of(self.take()), negated, self.span_from(start))
+
+    def text_parameter(self, example: str = "") -> ast.Text | None:
+        """Read the name of a parameter where a text is due; None: something else is next."""
+        named = self.parameter(ast.Kind.TEXT, example)
+        return None if named is None else ast.Text(str(named[1].value), named[0].span, named[0])
+
+    def zone(self) -> ast.Text:
+        """Read the time zone after ZONE."""
+        if (named := self.text_parameter("'Europe/Berlin'")) is not None:
+            return named
+        if self.now.kind is not Lexeme.TEXT:
+            advice = self.parameters_help() or "write: ZONE 'Europe/Berlin'"
+            self.unexpected("the name of a time zone as a text", advice)
+        return text_of(self.take())
 
     def column_of_variable(self) -> ast.Expression | None:
         """Read ``v.y`` or ``v.table.y`` as the only item of an IN list; None: something else is next."""
@@ -441,9 +453,7 @@ class ExpressionReader(Cursor):
         if kind is ast.OverKind.TUMBLING and self.accept_word("OFFSET"):
             offset_us = self.duration()
         if kind is ast.OverKind.TUMBLING and self.accept_word("ZONE"):
-            if self.now.kind is not Lexeme.TEXT:
-                self.unexpected("the name of a time zone as a text", "write: ZONE 'Europe/Berlin'")
-            zone = text_of(self.take())
+            zone = self.zone()
         step_us, step_span = None, Span(0, 0)
         if by := self.accept_word("BY"):  # the type check reports windows that cannot have it
             step_us = self.duration()

@@ -327,7 +327,7 @@ def print_windowing(windowing: ast.Windowing) -> str:
     if windowing.offset_us is not None:
         text += f" OFFSET {_duration(windowing.offset_us)}"
     if windowing.zone is not None:
-        text += f" ZONE {_quote(windowing.zone.text)}"
+        text += f" ZONE {_text(windowing.zone)}"
     return text if windowing.table is None else f"{text} FOR EACH {_name(windowing.table)}"
 
 
@@ -341,7 +341,7 @@ def print_over(over: ast.Over) -> str:
     if over.offset_us is not None:
         text += f" OFFSET {_duration(over.offset_us)}"
     if over.zone is not None:
-        text += f" ZONE {_quote(over.zone.text)}"
+        text += f" ZONE {_text(over.zone)}"
     if over.step_us is not None:
         text += f" BY {_duration(over.step_us)}"
     return text

@@ -8,7 +8,6 @@ from typing import NoReturn
 from cep.errors import Diagnostic, Span
 from cep.language import ast
 from cep.language.clauses.foreign_windows import STEP_WORDS, WINDOW_KIND_WORDS, refuse_form, refuse_kind
-from cep.language.cursor import text_of
 from cep.language.grammar import WINDOW_KINDS, Lexeme, Token
 from cep.language.patterns import PatternReader
 from cep.schema.time_literals import print_duration
@@ -114,7 +113,7 @@ class WindowClauses:
         if kind is not ast.WindowKind.SESSION and parser.accept_word("OFFSET"):
             offset_us = parser.duration()
         if kind is ast.WindowKind.TUMBLING and parser.accept_word("ZONE"):
-            zone = _zone(parser)
+            zone = parser.zone()
         if parser.now.word == "FOR" and parser.ahead().word == "EACH":
             parser.take_word()
             parser.take_word()
@@ -172,9 +171,3 @@ class WindowClauses:
                     "a clause about patterns; a window rule has none",
                     _INSTEAD.get(word, _LEAVE_OUT),
                 )
-
-
-def _zone(parser: PatternReader) -> ast.Text:
-    if parser.now.kind is not Lexeme.TEXT:
-        parser.unexpected("the name of a time zone as a text", "write: ZONE 'Europe/Berlin'")
-    return text_of(parser.take())

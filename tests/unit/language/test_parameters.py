@@ -39,12 +39,12 @@ HAVING COUNT(*) > small AND MAX(ts) - MIN(ts) > soon MEASURES SUM(x) * small AS 
 
 AMOUNTS = """RULE r
 PARAM wait = 10 MINUTES, least = 2, most = 4, soon = 90 SECONDS, form = '^a+', shape = 'a%', one = 'x',
-  two = 'y', runs = 50, a_day = 3, usual = 1 HOUR, last = 20
+  two = 'y', runs = 50, a_day = 3, usual = 1 HOUR, last = 20, home = 'Asia/Tokyo'
 FROM s PARTITION BY k
 PATTERN a->{least,most} ->[<= soon] b -> !c FOR soon -> (d->{,most} -> e{least} WITHIN soon)
 WITHIN < wait
 LET past = COUNT(*) OVER LAST usual, before = AVG(x) OVER PREVIOUS last EVENTS,
-  whole = SUM(x) OVER TUMBLING usual
+  whole = SUM(x) OVER TUMBLING usual ZONE home
 DEFINE a AS k LIKE shape AND k IN (one, 'z', two), b AS k RLIKE form AND past > n, c AS before > 1,
   d AS whole > 2, e AS x > 0
 SUPPRESS AFTER a_day PER DAY
@@ -56,7 +56,7 @@ FROM s PARTITION BY k
 PATTERN a->{2,4} ->[<= 90 SECONDS] b -> !c FOR 90 SECONDS -> (d->{,4} -> e{2} WITHIN 90 SECONDS)
 WITHIN < 10 MINUTES
 LET past = COUNT(*) OVER LAST 1 HOUR, before = AVG(x) OVER PREVIOUS 20 EVENTS,
-  whole = SUM(x) OVER TUMBLING 1 HOUR
+  whole = SUM(x) OVER TUMBLING 1 HOUR ZONE 'Asia/Tokyo'
 DEFINE a AS k LIKE 'a%' AND k IN ('x', 'z', 'y'), b AS k RLIKE '^a+' AND past > n, c AS before > 1,
   d AS whole > 2, e AS x > 0
 SUPPRESS AFTER 3 PER DAY
@@ -72,7 +72,7 @@ OTHER_AMOUNTS = {
         "shape": "b%",
         "one": "q",
     },
-    **{"runs": "60", "a_day": "4", "usual": "2 HOURS", "last": "30"},
+    **{"runs": "60", "a_day": "4", "usual": "2 HOURS", "last": "30", "home": "Europe/Berlin"},
 }
 
 WINDOWED = """RULE r PARAM size = 1 HOUR, step = 10 MINUTES, shift = 1 MINUTE, quiet = 5 MINUTES
@@ -285,6 +285,18 @@ def test_windows_and_silence_have_parameters(name: str, value: str) -> None:
     assert compiled(changed).fingerprint != compiled(WINDOWED).fingerprint
 
 
+def test_the_time_zone_of_a_window_rule_has_a_parameter() -> None:
+    text = "RULE r PARAM home = 'Asia/Tokyo' FROM s PARTITION BY k WINDOW TUMBLING 1 DAY ZONE home "
+    text += "HAVING COUNT(*) > 5 MEASURES COUNT(*) AS n"
+    plain = text.replace("PARAM home = 'Asia/Tokyo' ", "").replace("home", "'Asia/Tokyo'")
+    assert compiled(text).fingerprint == compiled(plain).fingerprint
+    moved = compiled(plain.replace("Asia/Tokyo", "Europe/Berlin"))
+    assert compiled(text, home="Europe/Berlin").fingerprint == moved.fingerprint != compiled(text).fingerprint
+    (tree,), problems = parse(Source("r.cep", text))
+    assert not problems
+    assert "ZONE home" in print_rule(tree)
+
+
 def test_a_clause_may_name_a_parameter_before_it_is_declared() -> None:
     text = "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN wait PARAM wait = 10 MINUTES"
     plain = "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN 10 MINUTES"
@@ -303,6 +315,7 @@ def test_a_parameter_of_another_rule_is_none_of_this_one() -> None:
         ("WITHIN wiat", "did you mean `wait`? parameters: least, wait"),
         ("PATTERN a->{leats} -> b", "did you mean `least`? parameters: least, wait"),
         ("DEFINE a AS k LIKE pat", "parameters: least, wait"),
+        ("LET t = SUM(x) OVER TUMBLING wait ZONE hoem", "parameters: least, wait"),
     ],
 )
 def test_a_misspelled_parameter_is_named(clause: str, help_text: str) -> None:
@@ -321,6 +334,7 @@ def test_a_misspelled_parameter_is_named(clause: str, help_text: str) -> None:
         ({"least": "-1"}, "parameter `least` is a whole number, and `-1` is not"),
         ({"form": "(a"}, "a group that is not closed"),
         ({"least": "9"}, "at least 9 but at most 4"),
+        ({"home": "Europe/Berlyn"}, "there is no time zone 'Europe/Berlyn'"),
         ({"runs": "0"}, "a key without runs has no matches"),
     ],
 )
@@ -331,7 +345,9 @@ def test_an_amount_that_cannot_be_is_refused_at_its_place(given: dict[str, str],
     assert title in problem.title
     assert problem.span is not None
     place = AMOUNTS[problem.span.start : problem.span.end]
-    assert place in ("10 MINUTES", "2", "{least,most}", "->{least,most}", "'^a+'", "runs"), place
+    assert place in ("10 MINUTES", "2", "{least,most}", "->{least,most}", "'^a+'", "'Asia/Tokyo'", "runs"), (
+        place
+    )
 
 
 def test_a_wrong_expression_is_shown_where_it_is_declared() -> None:
