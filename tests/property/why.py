@@ -25,11 +25,12 @@ from hypothesis import strategies as st
 
 from cep.compiler import ir
 from cep.compiler.automaton.build import build
-from cep.compiler.compile import compile_rules
+from cep.compiler.compile import compile_rules, compile_sources
 from cep.compiler.ir import DEFAULT_MAX_RUNS
 from cep.compiler.lowering.parts import COMPARISONS
 from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Guard, Moment
+from cep.errors import Source
 from cep.explain.shown import show_expression
 from cep.expression import Call, Column, Expression, Joined, Literal, Type, Windowed, is_local, rebuild, walk
 from cep.local.replay import Replay, replay
@@ -49,6 +50,10 @@ _PORTION = 250
 """Cases drawn with one seed."""
 
 _GUARDED = frozenset(Guard) - {Guard.TAKEN, Guard.IGNORED}
+
+TWO_BRANCHES = """RULE two FROM {stream} PARTITION BY k PATTERN a -> (((b -> c) WITHOUT m) | d)
+DEFINE a AS w % 3 = 0, b AS w % 3 > 0, c AS w % 5 = 0, m AS w % 3 = 2, d AS w % 7 = 0"""
+"""An event may begin one branch and be kept out of it: random rules have this once in thousands of cases."""
 
 _OF_EVENT = frozenset((Reason.STRICT, Reason.BRANCH, Reason.EXCLUDED, Reason.ABSENCE))
 """Reasons of an event that ended an attempt."""
@@ -378,13 +383,18 @@ def plain_cases() -> st.SearchStrategy[TableCase]:
 
 @st.composite
 def drawn_cases(draw: st.DrawFn) -> TableCase:
-    """Draw a case; some have tables, some few runs for a key, some texts that are nearly equal."""
+    """Draw a case; some have tables, few runs for a key, texts that are nearly equal, or `TWO_BRANCHES`."""
     given = draw(table_cases() if draw(st.integers(0, 4)) == 0 else plain_cases())
     random = Random(draw(st.integers(0, 2**16)))
     if random.random() < 0.25:
         rule = given.case.rules[0]
         given = with_rule(given, replace(rule, report=replace(rule.report, max_runs=random.choice([1, 2]))))
-    return with_own_numbers(with_near_texts(given, random) if random.random() < 0.4 else given)
+    given = with_own_numbers(with_near_texts(given, random) if random.random() < 0.4 else given)
+    if not given.tables and random.random() < 0.05:
+        source, streams = Source("two", TWO_BRANCHES), {given.case.stream.name: given.case.stream}
+        text = replace(source, text=source.text.format(stream=given.case.stream.name))
+        given = with_rule(given, compile_sources([text], streams).rules[0].typed)
+    return given
 
 
 _NEAR = {"p": ("p", "P", " p"), "q": ("7", "07", "7.0")}
