@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -351,6 +352,8 @@ class StreamRun(PipelineRun):
             self._run_turn(checkpoint, tables, reloading.turn)
             while not self.was_stopped and (turn := reloading.following()) is not None:
                 turn = self._taken(turn)
+                # Rules and queries refer to each other. Python alone would keep those of dozens of changes.
+                gc.collect()
                 self._run_turn(checkpoint, self._tables(checkpoint, files), turn)
         if self.batches is not None and not self.was_stopped:
             self.batches.require_progress()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -263,6 +264,31 @@ def test_a_running_stream_takes_changed_rules(
     quiet_run(file)
     require_right(tmp_path)
     assert sorted(place.name for place in (checkpoint / "rules").iterdir()) == ["0.json", "1.json"]
+
+
+def test_a_change_of_rules_collects_the_garbage_of_those_before(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, 'trigger: "0 seconds"\nreload: on change')
+
+    def n_collections() -> int:
+        n: int = gc.get_stats()[2]["collections"]
+        return n
+
+    def change() -> None:
+        until(lambda: has_read(tmp_path / "out/checkpoint", FIRST))
+        before = n_collections()
+        (tmp_path / "readings.cep").write_text(BEFORE.replace("RULE silence", "RULE silence TITLE 'no'"))
+        until(lambda: n_collections() > before, seconds=40)
+        add(tmp_path, SECOND)  # an interrupt between two queries is an error
+        until(lambda: has_read(tmp_path / "out/checkpoint", SECOND))
+
+    gc.disable()  # Python alone would collect it after dozens of changes
+    try:
+        Live(file, change).run()
+    finally:
+        gc.enable()
+    assert "the rules have changed, from micro-batch" in capfd.readouterr().err
 
 
 POINTS = (
