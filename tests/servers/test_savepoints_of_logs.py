@@ -13,6 +13,7 @@ from cep.counts import Counts
 from cep.errors import StateError
 from cep.local.match_file import match_file
 from spark_runtime import run_pipeline
+from spark_runtime.operator.daily import Days
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.restoring import restore
 from spark_runtime.pipeline.savepoint import opened
@@ -59,10 +60,10 @@ def test_a_restored_savepoint_with_twice_the_key_groups_reads_what_came_after_it
     file.write_text(f"{text}first\n")
     usual = MicroBatches.complete
 
-    def saving(batches: MicroBatches, batch: int, counts: Counts) -> None:
+    def saving(batches: MicroBatches, batch: int, counts: Counts, reported: Days | None) -> None:
         if batch == SAVED_IN:
             save(str(tmp_path / "first"), str(tmp_path / "saved"))
-        usual(batches, batch, counts)
+        usual(batches, batch, counts, reported)
 
     monkeypatch.setattr(MicroBatches, "complete", saving)
     assert run(file).events == N_EVENTS

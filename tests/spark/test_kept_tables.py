@@ -21,6 +21,7 @@ from cep.commands.cli import main
 from cep.counts import Counts
 from cep.settings.schema_file import load_streams
 from spark_runtime import detect, run_pipeline
+from spark_runtime.operator.daily import Days
 from spark_runtime.pipeline.checkpoint import KEPT_BATCHES
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.restoring import restore
@@ -84,8 +85,8 @@ class Stream:
         pipeline.write_text(text.replace("checkpoint: out/checkpoint", f"checkpoint: out/{checkpoint}"))
         usual = MicroBatches.complete
 
-        def completing(batches: MicroBatches, batch: int, counts: Counts) -> None:
-            usual(batches, batch, counts)
+        def completing(batches: MicroBatches, batch: int, counts: Counts, reported: Days | None) -> None:
+            usual(batches, batch, counts, reported)
             (self.valid[batch],) = batches._plans.last.tables.values()
             places = (self.folder / "out" / checkpoint / "tables").iterdir()
             self.stored[batch] = {place.stem for place in places}

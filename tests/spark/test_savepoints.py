@@ -23,6 +23,7 @@ from cep.errors import StateError
 from cep.local.match_file import match_file
 from cep.rule_set import RuleSet
 from spark_runtime import run_pipeline
+from spark_runtime.operator.daily import Days
 from spark_runtime.pipeline import saving
 from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.micro_batches import MicroBatches
@@ -92,10 +93,10 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
 ) -> None:
     usual = MicroBatches.complete
 
-    def saving(batches: MicroBatches, batch: int, counts: Counts) -> None:
+    def saving(batches: MicroBatches, batch: int, counts: Counts, reported: Days | None) -> None:
         if batch == SAVED_IN:
             save(str(tmp_path / "out/checkpoint"), str(tmp_path / "saved"))
-        usual(batches, batch, counts)
+        usual(batches, batch, counts, reported)
 
     monkeypatch.setattr(MicroBatches, "complete", saving)
     more = f"state: {state}"
@@ -116,7 +117,7 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
         run(pipeline)
     if state == "inline":  # a run that ends in the first micro-batch, before it is recorded
 
-        def ending(batches: MicroBatches, batch: int, counts: Counts) -> None:
+        def ending(batches: MicroBatches, batch: int, counts: Counts, reported: Days | None) -> None:
             raise StateError("E0702", "the run ends here")
 
         monkeypatch.setattr(MicroBatches, "complete", ending)
@@ -158,7 +159,7 @@ def test_a_savepoint_whose_first_restored_checkpoint_has_run_is_refused_the_seco
         run(pipeline)
     unfinished.rename(tmp_path / "out/second")
 
-    def ending(batches: MicroBatches, batch: int, counts: Counts) -> None:
+    def ending(batches: MicroBatches, batch: int, counts: Counts, reported: Days | None) -> None:
         raise StateError("E0702", "the run ends here")
 
     monkeypatch.setattr(MicroBatches, "complete", ending)
