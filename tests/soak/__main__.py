@@ -37,6 +37,7 @@ MEASURES = (
     # Of each process, with what it shares: owners of state come and go, so no sum is steady.
     Measure("a worker", "MB", bound=5, warm_up=300),
     Measure("Java", "MB", bound=60, warm_up=300),
+    Measure("Java's heap after a collection", "MB", bound=60, warm_up=300),
     Measure("time of a micro-batch", "s", bound=0.2, warm_up=120),
     Measure("checkpoint", "MB", bound=5, warm_up=300, of_each_run=False),
     Measure("files in the checkpoint", "", bound=60, warm_up=300, of_each_run=False),
@@ -187,6 +188,8 @@ class Soak:
         if n:
             resident = Resident.of(self.pipeline.process.pid)
             values |= {"driver": resident.driver / MB, "Java": resident.java / MB}
+            if (heap := self.pipeline.heap_mb()) is not None:
+                values["Java's heap after a collection"] = heap
             for pid, size_of_worker in resident.workers.items():
                 self._add("a worker", pid, size_of_worker / MB)
         if n > self.n_done:

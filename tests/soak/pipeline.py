@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,14 @@ DEFINE a AS amount > 90, b AS amount < 10
 MEASURES a.id AS first
 """
 
+JAVA_OPTIONS = "-Xms{heap} -XX:+AlwaysPreTouch -Xlog:gc:file={log}:time"
+"""Java takes its whole heap at once. Otherwise its memory grows for an hour, until garbage fills the heap."""
+
+HEAP = "700m"
+
+_COLLECTED = re.compile(r"->(\d+)M\(\d+M\)")
+"""What the heap contains after a collection, in Java's log of collections."""
+
 CHANGES = ("WORDS", "MEASURES", "WINDOW")
 """What changes in rules that are loaded again."""
 
@@ -138,6 +147,18 @@ class Pipeline:
         """Where it writes."""
         return self.folder / "disk"
 
+    @property
+    def collections(self) -> Path:
+        """Java's log of the collections of its heap."""
+        return self.folder / "collections.log"
+
+    def heap_mb(self) -> int | None:
+        """Return what Java's heap contained after its last collection, in MB; None before the first one."""
+        with suppress(FileNotFoundError):
+            if found := _COLLECTED.findall(self.collections.read_text()):
+                return int(found[-1])
+        return None
+
     def write(self, *, is_last: bool = False) -> None:
         """Write its file; the last run reads what there is and ends."""
         late = f", correct_within: {self.correct_within} seconds" if self.correct_within else ""
@@ -157,7 +178,7 @@ dead_letter: {{format: json, path: disk/dead}}
 checkpoint: disk/checkpoint
 state: files
 down_after: 5 seconds
-spark: {{spark.sql.shuffle.partitions: 2, spark.driver.memory: 700m}}
+spark: {{spark.sql.shuffle.partitions: 2, spark.driver.memory: {HEAP}}}
 {"at_end: finish" if is_last else usual}
 """
         )
@@ -170,10 +191,12 @@ spark: {{spark.sql.shuffle.partitions: 2, spark.driver.memory: 700m}}
             name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))
         }
         command = [sys.executable, "-m", "cep", "run", "--quiet", "--allow-spark-settings", str(self.file)]
+        self.collections.unlink(missing_ok=True)
+        options = JAVA_OPTIONS.format(heap=HEAP, log=self.collections)
         with (self.folder / "said.txt").open("ab") as output:
             self.process = subprocess.Popen(
                 command,
-                env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"},
+                env=kept | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": options},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
