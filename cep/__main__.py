@@ -8,11 +8,14 @@ _WITHOUT_PANDAS = (
 )
 """Verbs that end soon, need no pandas and start no Spark, unless a checkpoint is on remote storage."""
 
+_ALSO_ON_SPARK = ("backtest", "scorecard", "tune")
+"""Verbs of which the same holds without `--spark`."""
+
 
 def start() -> None:
     """Run the command given by the process's arguments."""
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
-    if command in _WITHOUT_PANDAS:
+    if command in _WITHOUT_PANDAS or (command in _ALSO_ON_SPARK and "--spark" not in sys.argv):
         from cep.commands.small_start import start_small
 
         start_small()

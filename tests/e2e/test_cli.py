@@ -643,6 +643,20 @@ def test_why_and_tests_of_rules_load_no_more_than_a_match(folder: Path, command:
     assert {"cep.engine.matching.matcher", "cep.jit.loading"} < names
 
 
+@pytest.mark.parametrize("command", ["backtest", "tune --alerts-per-day 1", "scorecard"])
+def test_a_backtest_starts_small_unless_it_runs_on_spark(command: str) -> None:
+    code = (
+        "import sys; from unittest.mock import patch; from cep.__main__ import start\n"
+        f"sys.argv[1:] = [*{command.split()!r}, *sys.argv[1:]]\n"
+        "with patch('cep.commands.cli.main'), patch('cep.commands.small_start.start_small') as small:\n"
+        "    start()\n"
+        "print(small.called)"
+    )
+    for more, is_small in (["."], True), ([".", "--spark"], False):
+        done = subprocess.run([sys.executable, "-c", code, *more], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{is_small}\n"
+
+
 def test_help_loads_no_heavy_package() -> None:
     code = (
         "import sys; from click.testing import CliRunner; import cep.commands.cli\n"
