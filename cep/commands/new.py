@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,13 +75,22 @@ def new(
         raise InputError("E0662", f"`{beside}` declares the events already", "leave out --from")
     if beside is None:
         declared = _STREAMS if events is None else streams_of_file(events)
-        files[file.with_name(STREAMS_FILE)] = declared
+        files[_above_both(file, events) / STREAMS_FILE] = declared
         streams = parse_streams(Source(STREAMS_FILE, declared))[0]
     else:
         streams = load_streams(beside)
     columns = columns_of(_chosen(streams, stream, beside), key, value)
     text, tests = new_rule(file.name.removesuffix(ending), template, columns)
     write_files({file: text, beside_rule(file): tests} | files, "name another rule", quiet=quiet)
+
+
+def _above_both(file: Path, events: Path | None) -> Path:
+    """Return where a rule and its events find a streams file: the folder of the rule, or one above."""
+    if events is not None:
+        above = Path(os.path.commonpath([file.resolve().parent, events.resolve().parent]))
+        if above.is_relative_to(Path.cwd()):
+            return Path(os.path.relpath(above))
+    return file.parent
 
 
 def _chosen(streams: dict[str, Stream], name: str | None, file: Path | None) -> Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, time
 from pathlib import Path
 
@@ -240,3 +241,20 @@ def test_a_streams_file_that_exists_is_not_replaced_by_a_file_of_events(tmp_path
     done = cep("new", tmp_path / "r", "--from", tmp_path / "e.csv")
     assert done.exit_code == 1
     assert "declares the events already" in done.output
+
+
+@pytest.mark.parametrize(
+    ("here", "written"),
+    [(".", "streams.yaml"), ("rules", "rules/streams.yaml"), ("events", "rules/streams.yaml")],
+)
+def test_the_streams_file_is_above_both_the_rule_and_the_events_but_not_above_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str, written: str
+) -> None:
+    for name in ("rules", "events"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "events/e.csv").write_text(CSV)
+    monkeypatch.chdir(tmp_path / here)
+    back = Path(os.path.relpath(tmp_path))
+    done = cep("new", back / "rules/r", "--template", "count", "--from", back / "events/e.csv")
+    assert done.exit_code == 0, done.output
+    assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("streams.yaml")] == [written]
