@@ -33,7 +33,9 @@ _MOST_ATTEMPTS = 20
     default="svg",
     help="html: a page that needs nothing else. dot, mermaid: an automaton, for Graphviz or Mermaid.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="File to write instead of standard output.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="File to write instead of standard output."
+)
 def plot(  # noqa: PLR0913 - an option of the command is an argument
     rules: Sequence[Path],
     inputs: Sequence[str],
