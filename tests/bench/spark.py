@@ -121,6 +121,12 @@ class Bench:
         self.data = data
         self.folder = folder
         self.repeats = repeats
+        self.n_runs = 0
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint of the last run: another for each: executors write into that before."""
+        return self.folder / f"checkpoint-{self.n_runs}"
 
     def pipeline_file(self, rule: str, mode: str) -> Path:
         """Write and return the pipeline of one rule."""
@@ -137,7 +143,7 @@ class Bench:
                 "max_files_per_trigger": FILES_PER_TRIGGER,
             },
             "sinks": [{"format": "parquet", "path": "matches"}],
-            "checkpoint": "checkpoint",
+            "checkpoint": self.checkpoint.name,
             "at_end": "finish",
             "mode": mode,
         }
@@ -150,7 +156,9 @@ class Bench:
         from spark_runtime import run_pipeline
 
         shutil.rmtree(self.folder / "matches", ignore_errors=True)
-        shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        self.n_runs += 1
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
         return run_pipeline(self.pipeline_file(rule, mode), quiet=True).batch_seconds
 
     def run_source(self, mode: str) -> tuple[float, ...]:
