@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +13,13 @@ import pyarrow.compute as pc
 
 from cep.arrays import I64
 from cep.counts import Counts, Loss, largest, unseen_name
-from cep.engine.chains.chain import Chain
 from cep.engine.matching.shedding import MOST_KEYS, DropOrder, Dropped, dropped_first
 from cep.errors import StateError
 from cep.program.opcodes import SEVERITIES
 from cep.rule_set import KIND, RETRACT, RuleSet
-from spark_runtime.state.heaviest import heaviest
-from spark_runtime.state.snapshots import encode_state
+
+if TYPE_CHECKING:
+    from cep.engine.chains.chain import Chain
 
 HOT_PERCENT = 20
 """The usual share above which a key is hot, in percent."""
@@ -156,6 +157,10 @@ class GroupLimits:
         limit = self.limits.state_mb
         if limit is None or n_bytes <= (share := max(limit.at_most * _MB // self.n_groups, 1)):
             return
+        # Whoever reads the settings of a pipeline loads this module, and needs no engine.
+        from spark_runtime.state.heaviest import heaviest
+        from spark_runtime.state.snapshots import encode_state
+
         raise StateError(
             "E0722",
             f"key group {self.group} has {n_bytes:,} bytes of state, and its share of `limits: state_mb` is "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I64, Mask
-from cep.engine.matching.matcher import Matcher
 from cep.program.program import STREAM_COLUMN, TIME_COLUMN, Program
+
+if TYPE_CHECKING:
+    from cep.engine.matching.matcher import Matcher
 
 MOST_KEYS = 10
 """Keys that are named of those that lose something: of each rule those that lose most."""
