@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark import TaskContext
-
 from cep.settings.file_mode import PRIVATE, FileMode
 from cep.spool.new_files import umask
 from spark_runtime.sinks.protocol import MicroBatch, Output, Rows, WorkerSink
@@ -44,6 +42,8 @@ class Delivery:
         """Return the micro-batch that the running task belongs to."""
         if self.run is None:
             return MicroBatch(None, 0)
+        from pyspark import TaskContext  # a pipeline file can be checked without PySpark
+
         context = TaskContext.get()
         assert context is not None
         return MicroBatch(self.run, batch_of_task(context))

@@ -657,6 +657,17 @@ def test_a_backtest_starts_small_unless_it_runs_on_spark(command: str) -> None:
         assert done.stdout == f"{is_small}\n"
 
 
+def test_a_pipeline_file_is_examined_without_loading_pyspark(folder: Path) -> None:
+    Path("pipeline.yaml").write_text(
+        "rules: [rule.cep]\nsource: {stream: payments, format: json, path: events}\n"
+        "sinks: [{format: json, path: out}]\nmode: batch\n"
+    )
+    Path("events").mkdir()
+    _, names = loaded_by("doctor", "pipeline.yaml")
+    assert "spark_runtime.connectors.files.sink" in names
+    assert not {"pyspark", "pandas", "numba", "cep.engine.matching.matcher"} & names
+
+
 def test_help_loads_no_heavy_package() -> None:
     code = (
         "import sys; from click.testing import CliRunner; import cep.commands.cli\n"

@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pyspark import TaskContext
-
 from cep.errors import StateError
 from cep.write_errors import require_folder, writing
 from spark_runtime.connectors.files.writers import FileWriter
@@ -179,6 +177,8 @@ class FolderSink:
 
     def write_part(self, batch: MicroBatch, part: str, rows: Rows) -> None:
         """Write a file, and rename it when it is complete, so that attempts of a task do not interfere."""
+        from pyspark import TaskContext  # a pipeline file can be checked without PySpark
+
         context = TaskContext.get()
         attempt = 0 if context is None else context.taskAttemptId()
         name = f"part-{part}.{self.writer.name}"

@@ -32,7 +32,6 @@ class Files:
     def open(self, context: SourceContext) -> Source | SparkSource:
         """Return the source; Spark reads files on other file systems."""
         from spark_runtime.connectors.files.source import FolderSource
-        from spark_runtime.dataflow.by_spark import FilesOfSpark
 
         stream = context.stream
         pattern = pattern_of(self.path)
@@ -48,6 +47,8 @@ class Files:
                     f"`watermark_per` of stream `{stream.name}` is for files on a local disk",
                     "leave it out: what only Spark reads has one watermark",
                 )
+            from spark_runtime.dataflow.by_spark import FilesOfSpark  # with PySpark
+
             return FilesOfSpark(stream, self.path, self.file_format, reading, self.max_files)
         return FolderSource(
             stream=stream,
