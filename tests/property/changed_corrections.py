@@ -77,7 +77,7 @@ def changing(random: Random) -> Changing:
 
 def _other_rules(random: Random, texts: Sequence[str]) -> Iterator[str]:
     """Yield the rules as they may have been before."""
-    found = [text for text in (_other_rule(random, text) for text in texts) if text]
+    found = [text for text in (_other_rule(random, text) for text in texts) if text] or list(texts)
     if random.random() < 0.3:
         found.append(random.choice(texts).replace("RULE ", f"RULE gone{random.randrange(9)}_", 1))
     if random.random() < 0.3:
