@@ -255,7 +255,7 @@ def _limits(call: Call, rules: RuleSet) -> Limits:
 
 _ONLY_IN_PIPELINES = {
     "alerts_per_day": "one process must see the matches of all keys before they are written",
-    "hot_key_percent": "nobody is told of hot keys",
+    "hot_key_percent": "it reports no hot keys",
 }
 _AS_PIPELINE = "leave it out, or run the rules as a pipeline: cep run"
 

@@ -238,7 +238,7 @@ class Logged(NamedTuple):
     offset: int = -1
 
     def after(
-        self, rules: RuleSet, log: MatchLog, from_us: Mapping[str, int], until: tuple[str, int] | None = None
+        self, log: MatchLog, from_us: Mapping[str, int], until: tuple[str, int] | None = None
     ) -> Logged:
         """Return the same with the later entries of a log, of matches that end at or after `from_us`.
 

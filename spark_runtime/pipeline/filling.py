@@ -474,7 +474,7 @@ class _Filling:
         data, beyond = past.snapshot(), new_matches(rules, names, PastMatches.ALERT)
         past.catch_up(beyond.put)
         until = self.checkpoint.run_id, self.done.batch
-        logged = nothing_logged(rules).after(rules, log, from_us, until)
+        logged = nothing_logged(rules).after(log, from_us, until)
         differ = differences(rules, list(found.rows), list(beyond.rows), from_us, logged.rows)
         result.left, result.counts = [*result.left, *left], counts
         result.filled, result.n_withdrawn = counted(differ.missing, filled), n_matches(differ.wrong)

@@ -158,7 +158,7 @@ def _take_up_corrected(
     keep = partial(since, from_us=from_us)
     taken = brought_up(checkpoint, done, pipeline, prepared, prepared.rules, found, keep, beyond)
     known = Logged(stored_rows(checkpoint.path, LOGGED, found.rows.schema), prepared.log_offset)
-    logged = known.after(rules, log, from_us)
+    logged = known.after(log, from_us)
     differ = differences(rules, list(found.rows), list(beyond.rows), from_us, logged.rows)
     rows = pa.concat_tables([differ.withdrawn, differ.added])
     warm = write_taken(checkpoint, done, prepared, taken, rows if rows.num_rows else None, differ.written)

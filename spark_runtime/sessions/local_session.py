@@ -237,7 +237,9 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
     elif len(str(folder.path)) > _MOST_OF_A_SOCKETS_FOLDER:
         folders.append(open_run_folder(Path("/tmp")))  # noqa: S108 - short, and private below
         chosen["spark.python.unix.domain.socket.dir"] = str(folders[-1].path)
-    if is_near:  # the Python of a cluster's workers may lack this package until a task brings it
+    # The Python of a cluster's workers may lack this package until a task brings it. On macOS a fork after
+    # the system's libraries are loaded can end a process.
+    if is_near and sys.platform == "linux":
         chosen["spark.python.daemon.module"] = "spark_runtime.sessions.daemon"
     chosen |= settings
     if not is_near:  # a cluster's workers have their own network, disks and cores
