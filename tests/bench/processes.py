@@ -76,11 +76,12 @@ class MemorySampler:
 class Resident:
     """The memory of the processes of a run, in bytes.
 
-    `workers`: of each Python process that computes, by its number. The pages that it shares count in full.
+    `java`, `workers`: of each Java, and of each Python process that computes, by its number. The pages that
+    it shares count in full.
     """
 
     driver: int
-    java: int
+    java: dict[int, int]
     workers: dict[int, int]
 
     @classmethod
@@ -91,7 +92,7 @@ class Resident:
         # A child of Java only starts workers.
         sizes = {worker: _resident(worker) for worker in workers if running[worker][0] not in jvms}
         of_running = {worker: size for worker, size in sizes.items() if size}
-        return cls(_resident(pid), sum(map(_resident, jvms)), of_running)
+        return cls(_resident(pid), {jvm: _resident(jvm) for jvm in jvms}, of_running)
 
 
 def cpu_seconds() -> float:

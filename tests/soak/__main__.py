@@ -37,7 +37,7 @@ MEASURES = (
     # Of each process, with what it shares: owners of state come and go, so no sum is steady.
     Measure("a worker", "MB", bound=5, warm_up=300),
     Measure("Java", "MB", bound=60, warm_up=300),
-    Measure("Java's heap after a collection", "MB", bound=60, warm_up=300),
+    Measure("Java's heap", "MB", bound=10, warm_up=300),
     Measure("time of a micro-batch", "s", bound=0.2, warm_up=120),
     Measure("checkpoint", "MB", bound=5, warm_up=300, of_each_run=False),
     Measure("files in the checkpoint", "", bound=60, warm_up=300, of_each_run=False),
@@ -150,6 +150,7 @@ class Soak:
                 self.sample()
             if self.now >= next_line:
                 next_line = self.now + 60
+                self.sample(collect=True)
                 self.line()
             if waiting and self.now >= max(waiting[0][0], next_fault) and self.n_done:
                 self.disturb(waiting.pop(0)[1])
@@ -171,8 +172,8 @@ class Soak:
         if not self.n_done and self.now - self.started > _STARTS_SECONDS:
             raise AssertionError(f"no micro-batch in {_STARTS_SECONDS} s: {self.pipeline.said()}")
 
-    def sample(self) -> None:
-        """Measure once."""
+    def sample(self, *, collect: bool = False) -> None:
+        """Measure once; if wanted, also what Java's heap contains after a whole collection."""
         assert self.pipeline.process is not None
         metrics = self.pipeline.metrics()
         n, seconds = (metrics.get(f"cep_micro_batch_seconds_{of}", 0.0) for of in ("count", "sum"))
@@ -187,9 +188,9 @@ class Soak:
         }
         if n:
             resident = Resident.of(self.pipeline.process.pid)
-            values |= {"driver": resident.driver / MB, "Java": resident.java / MB}
-            if (heap := self.pipeline.heap_mb()) is not None:
-                values["Java's heap after a collection"] = heap
+            values |= {"driver": resident.driver / MB, "Java": sum(resident.java.values()) / MB}
+            if collect and (heap := self.pipeline.collect(resident.java)) is not None:
+                values["Java's heap"] = heap
             for pid, size_of_worker in resident.workers.items():
                 self._add("a worker", pid, size_of_worker / MB)
         if n > self.n_done:

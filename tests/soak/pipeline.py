@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +89,8 @@ JAVA_OPTIONS = "-Xms{heap} -XX:+AlwaysPreTouch -Xlog:gc:file={log}:time"
 
 HEAP = "700m"
 
-_COLLECTED = re.compile(r"->(\d+)M\(\d+M\)")
-"""What the heap contains after a collection, in Java's log of collections."""
+_COLLECTED = re.compile(r"Pause Full .*->(\d+)M\(\d+M\)")
+"""What the heap contains after a whole collection, in Java's log. Smaller ones leave garbage for an hour."""
 
 CHANGES = ("WORDS", "MEASURES", "WINDOW")
 """What changes in rules that are loaded again."""
@@ -152,11 +154,17 @@ class Pipeline:
         """Java's log of the collections of its heap."""
         return self.folder / "collections.log"
 
-    def heap_mb(self) -> int | None:
-        """Return what Java's heap contained after its last collection, in MB; None before the first one."""
-        with suppress(FileNotFoundError):
-            if found := _COLLECTED.findall(self.collections.read_text()):
-                return int(found[-1])
+    def collect(self, java: Iterable[int]) -> int | None:
+        """Let each Java collect its whole heap; return what that contains now, in MB.
+
+        None where Java's `jcmd` does not exist, or Java ends meanwhile.
+        """
+        if (jcmd := shutil.which("jcmd")) is not None:
+            for pid in java:
+                subprocess.run([jcmd, str(pid), "GC.run"], capture_output=True, check=False)
+            with suppress(FileNotFoundError):
+                if found := _COLLECTED.findall(self.collections.read_text()):
+                    return int(found[-1])
         return None
 
     def write(self, *, is_last: bool = False) -> None:
