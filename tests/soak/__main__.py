@@ -37,7 +37,8 @@ MEASURES = (
     # Of each process, with what it shares: owners of state come and go, so no sum is steady.
     Measure("a worker", "MB", bound=5, warm_up=300),
     Measure("Java", "MB", bound=60, warm_up=300),
-    Measure("Java's heap", "MB", bound=10, warm_up=300),
+    # Spark keeps the progress of 1,000 micro-batches.
+    Measure("Java's heap", "MB", bound=10, warm_up=1000 * TRIGGER),
     Measure("time of a micro-batch", "s", bound=0.2, warm_up=120),
     Measure("checkpoint", "MB", bound=5, warm_up=300, of_each_run=False),
     Measure("files in the checkpoint", "", bound=60, warm_up=300, of_each_run=False),
