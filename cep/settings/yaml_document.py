@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import yaml
@@ -214,20 +214,21 @@ class Document:
         what: str,
         known: Iterable[str],
         required: Iterable[str] = (),
-        of_others: Iterable[str] = (),
+        of_others: Callable[[], Iterable[str]] = tuple,
     ) -> dict[str, yaml.Node] | None:
         """Return the values of a mapping with fixed keys. Unknown keys and missing keys are problems.
 
-        `of_others` are keys that the caller reports itself; no help names them.
+        `of_others` returns keys that the caller reports itself; no help names them. It is called for a key
+        that is not known: the settings of all formats take a tenth of a second to load.
         """
         entries = self.mapping(node, what)
         if entries is None:
             return None
-        allowed, others = list(known), set(of_others)
+        allowed = list(known)
         found: dict[str, yaml.Node] = {}
         meant: set[str | None] = set()
         for entry in entries:
-            if entry.name in allowed or entry.name in others:
+            if entry.name in allowed or entry.name in of_others():
                 found[entry.name] = entry.value
                 continue
             elsewhere = _ELSEWHERE.get(re.sub(r"[^a-z]", "", entry.name.casefold()))

@@ -373,7 +373,7 @@ class _Reader:
         word = "table" if is_table else "stream"
         common = (word, "format")
         more = ("idle_after",)
-        found = self._found(node, "`source`", (common, more), _settings_of_sources(), source_type)
+        found = self._found(node, "`source`", (common, more), _settings_of_sources, source_type)
         stream = None if found is None else self.document.text(found[word], f"`{word}`")
         if found is None or stream is None:
             return None
@@ -404,7 +404,7 @@ class _Reader:
                 raise InputError("E0841", f"`{name}` takes no such output")
             return found
 
-        found = self._found(node, what, (("format",), ()), _settings_of_sinks(), lookup)
+        found = self._found(node, what, (("format",), ()), _settings_of_sinks, lookup)
         if found is None:
             return None
         names = partial(sink_names, kind)
@@ -418,7 +418,7 @@ class _Reader:
         node: yaml.Node,
         what: str,
         common: tuple[tuple[str, ...], tuple[str, ...]],
-        of_others: tuple[str, ...],
+        of_others: Callable[[], tuple[str, ...]],
         lookup: Callable[[str], _HasSettings],
     ) -> dict[str, yaml.Node] | None:
         """Return the settings of a source or sink; None if a setting that all require is missing.
@@ -427,9 +427,10 @@ class _Reader:
         here: `_chosen` reports those that the format does not have.
         """
         needed, more = common
-        own: tuple[str, ...] = of_others
-        with suppress(CepError):  # `_chosen` reports it
+        try:
             own = lookup(_peeked_format(node)).settings
+        except CepError:  # `_chosen` reports it
+            own = of_others()
         known = dict.fromkeys((*needed, *own, *more))
         found = self.document.settings(node, what, known, needed, of_others)
         return None if found is None or any(name not in found for name in needed) else found

@@ -59,7 +59,7 @@ _LISTED = re.compile(
             r"spark\.shuffle\.(?:compress|spill\.compress|service\.enabled|service\.port|file\.buffer)",
             r"spark\.(?:authenticate|network\.crypto\.enabled|io\.encryption\.enabled)",
             r"spark\.python\.worker\.(?:memory|reuse)|spark\.pyspark\.memory",
-            r"spark\.ui\.(?:enabled|port|showConsoleProgress)",
+            r"spark\.ui\.(?:enabled|port|showConsoleProgress|retained[A-Z]\w+)|spark\.sql\.ui\.retainedExecutions",
             r"spark\.yarn\.(?:queue|am\.memory|am\.cores|priority)",
             r"spark\.sql\.shuffle\.partitions|spark\.sql\.autoBroadcastJoinThreshold|spark\.sql\.caseSensitive",
             r"spark\.sql\.(?:session\.timeZone|ansi\.enabled|debug\.maxToStringFields)",

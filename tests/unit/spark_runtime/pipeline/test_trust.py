@@ -52,6 +52,8 @@ ORDINARY = {
     "spark.authenticate": "true",
     "spark.yarn.queue": "q",
     "spark.ui.enabled": "true",
+    "spark.ui.retainedJobs": "1000",
+    "spark.sql.ui.retainedExecutions": "1000",
     "spark.sql.shuffle.partitions": "16",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",

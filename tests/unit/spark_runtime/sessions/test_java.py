@@ -26,7 +26,7 @@ def program(folder: Path, text: str) -> Path:
 
 def java(folder: Path, version: str, *, has_module: bool = True) -> Path:
     """A program that answers as Java of a version does."""
-    refuse = "" if has_module else '[ "$1" = -version ] || exit 1\n'
+    refuse = "" if has_module else 'case "$*" in *--add-modules*) exit 1;; esac\n'
     return program(folder, f"""{refuse}echo 'openjdk version "{version}" 2021-09-14' >&2""")
 
 
