@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -51,7 +52,15 @@ class _RuleText:
 
     def read(self, source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
         """Return the rules of a text and its problems."""
-        return parse(source)
+        rules, problems = _parsed(source)
+        return rules, list(problems)
+
+
+@lru_cache(maxsize=64)
+def _parsed(source: Source) -> tuple[tuple[ast.Rule, ...], tuple[Diagnostic, ...]]:
+    """Parse a text once, however many values of parameters are tried with it: that is half of a compilation."""
+    rules, problems = parse(source)
+    return rules, tuple(problems)
 
 
 RULE_TEXT: FrontEnd = _RuleText()
