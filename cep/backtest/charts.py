@@ -14,7 +14,7 @@ _CURVES = 150.0
 
 
 def alerts_by_day(counts: Mapping[str, Mapping[str, int]], days: Sequence[str]) -> str:
-    """Return bars for each rule and day; `counts` has the alerts of each rule by day, `days` all days."""
+    """Return bars for each rule and day; `counts` contains the alerts of each rule by day."""
     body: list[str] = []
     width = (_WIDTH - _LEFT - _RIGHT) / max(len(days), 1)
     y = 24.0

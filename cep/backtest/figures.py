@@ -24,7 +24,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one rule; `score` is None if nothing is known about the truth of it.
+    """The figures of one rule; `score` is None if nothing is known about its truth.
 
     `a_day` is the number of alerts a day that all keys would give.
     """
@@ -46,7 +46,7 @@ class Figures:
         return self.score.precision if self.score is not None and self.score.alerts else None
 
     def as_data(self) -> dict[str, Any]:
-        """Return the figures as what JSON can express."""
+        """Return the figures as values that JSON can express."""
         found = {"rule": self.rule, "alerts": self.alerts, "alerts_a_day": self.a_day, "keys": self.keys}
         if self.score is None:
             return found
@@ -77,7 +77,7 @@ def figures_text(figures: Sequence[Figures]) -> str:
 def figure_cells(
     rows: Sequence[tuple[str, str, Figures]],
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and the cells of figures, each after a heading of its own and a cell."""
+    """Return the headings and the cells of figures, each preceded by its own heading and cell."""
     heading = [rows[0][0] if rows else "rule", "alerts", "a day", "keys"]
     cells = [[cell, f"{of.alerts:,}", rate(of.a_day), f"{of.keys:,}"] for _, cell, of in rows]
     if any(of.score is not None for _, _, of in rows):
@@ -112,7 +112,7 @@ def range_text(found: Backtest) -> str:
 
 
 def rate(number: float) -> str:
-    """Return a rate with two digits or more."""
+    """Return a rate with at least two digits."""
     if not number:
         return "0"
     if number < 1:
@@ -121,12 +121,12 @@ def rate(number: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent; nothing for one that is not known."""
+    """Return a share as a percentage; empty: the share is unknown."""
     return "" if share is None else f"{100 * share:.3g}%"
 
 
 def range_data(found: Backtest) -> Mapping[str, Any]:
-    """Return what was read as what JSON can express."""
+    """Return what was read, as values that JSON can express."""
     return {
         "events": found.n_events,
         "from": day_of(found.from_us),

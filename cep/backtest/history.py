@@ -41,7 +41,7 @@ class Scope:
 
     @property
     def share(self) -> float:
-        """The share of the keys."""
+        """The share of all keys that are in the sample."""
         return 1.0 if self.sample is None else self.sample.share
 
     def within(self, times_us: I64, margin_us: int = 0) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -56,7 +56,7 @@ class Scope:
 
 @dataclass(slots=True)
 class Extent:
-    """The number of events in the range, the times of the first and the last, as they are read."""
+    """The number of events in the range, and the times of the first and the last, counted during reading."""
 
     n_events: int = 0
     first_us: int | None = None
@@ -105,7 +105,7 @@ class Backtest:
         return alerts_of(self.rules, self.matches)
 
     def a_day(self, n_alerts: float) -> float:
-        """Return how many alerts a day all keys give if those of the sample give `n_alerts`."""
+        """Return how many alerts a day all keys would give if those of the sample give `n_alerts`."""
         return n_alerts / self.days / self.share
 
 
@@ -167,9 +167,9 @@ def _scoped(stream: Stream, chunks: Iterable[Chunk], scope: Scope, extent: Exten
 def alerts_of(rules: RuleSet, matches: pa.Table) -> pa.Table:
     """Return one row for each match: rule, key, match_id, start_us, end_us.
 
-    `key` is a text, the values of the key with commas between them. Of a match with a row for each event
-    there is one row. A timeout is an alert, too, and so is each row of a view that is new or has changed.
-    Rows that were withdrawn are left out.
+    `key` is a string: the values of the key, separated by commas. A match with a row for each event has one
+    row here. Timeouts are alerts, too, and so is each new or changed row of a view. Withdrawn rows are left
+    out.
     """
     if KIND in matches.column_names:
         matches = matches.filter(pc.fill_null(pc.not_equal(matches.column(KIND), RETRACT), True))

@@ -1,4 +1,4 @@
-"""The page of `cep backtest --report`: one HTML file that needs nothing else, in dark and light."""
+"""The page of `cep backtest --report`: one self-contained HTML file with a dark and a light theme."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ svg { display: block; margin: 8px 0; }
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells below headings; the first column is of words."""
+    """Cells below headings; the first column contains words."""
 
     heading: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -36,21 +36,21 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An SVG document, which is taken as it is."""
+    """An SVG document, which is inserted unchanged."""
 
     svg: str
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Lines of text with their spaces."""
+    """Lines of text whose spaces are kept."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A line that opens other parts."""
+    """A line that expands to show other parts."""
 
     title: str
     parts: Sequence[Part]
@@ -69,7 +69,7 @@ class Section:
 
 
 def page(title: str, about: str, sections: Iterable[Section]) -> str:
-    """Return the page. All words are escaped; only pictures are taken as they are."""
+    """Return the page. All words are escaped; only pictures are inserted unchanged."""
     body = "\n".join(line for section in sections for line in _section(section))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

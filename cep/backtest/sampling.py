@@ -1,4 +1,4 @@
-"""A sample of keys. Whether a key is in it depends on its value alone, in every run and on every machine."""
+"""A sample of keys. The value of a key alone decides whether the key is in it."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _number(text: str) -> int:
 def sample_of(rules: RuleSet, share: float) -> Sample:
     """Return a sample of the keys of `rules`: by the columns that all of them have in their keys.
 
-    So all events of a key are in the sample or none, for each rule. A view, which reads no events, is sampled
-    by its own key. Raises InputError (E0691): the keys have no column in common.
+    So for each rule, either all events of a key are in the sample or none are. A view, which reads no events,
+    is sampled by its own key. Raises InputError (E0691): the keys have no column in common.
     """
     programs = [program for program in rules.programs if not program.has_views]
     common = list(_common(rules, programs)) if programs else []

@@ -1,4 +1,4 @@
-"""The score card: each rule with what speaks for keeping it, tuning it or retiring it."""
+"""The score card: each rule with the reasons to keep, tune or retire it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Advice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From which figures on a rule is to be tuned or retired.
+    """The figures from which a rule should be tuned or retired.
 
     - `a_day`: more alerts a day are too many.
     - `noise`: a larger share of repeated alerts is too large.
     - `confirmed`: a smaller share of confirmed alerts is too small; below a tenth of it the rule is worth
       nothing.
-    - `verdicts`: with fewer verdicts the share of confirmed alerts says nothing.
-    - `silent_days`: so long without an alert is too long.
+    - `verdicts`: with fewer verdicts, the share of confirmed alerts is not used.
+    - `silent_days`: this many days without an alert are too many.
     """
 
     a_day: float = 50.0
@@ -64,7 +64,7 @@ class Card:
     reason: str
 
     def as_data(self) -> dict[str, Any]:
-        """Return the row as what JSON can express."""
+        """Return the row as values that JSON can express."""
         return asdict(self) | {"advice": str(self.advice)}
 
 

@@ -32,7 +32,7 @@ _COMPARISONS = ("<", "<=", ">", ">=")
 def values_of(text: str) -> tuple[str, tuple[str, ...]]:
     """Return the parameter and the values in ``small=1..10``, ``small=0.5..2..0.5`` or ``small=1,2,5``.
 
-    Raises InputError (E0692): the text has another form, or too many values.
+    Raises InputError (E0692): the string has a different form, or too many values.
     """
     name, sign, listed = text.partition("=")
     form = "write NAME=1..10, NAME=0.5..2..0.5 (with a step) or NAME=1,2,5"
@@ -75,7 +75,7 @@ def shown_values(values: Mapping[str, str]) -> str:
 
 
 def compared_column(rule: ast.Rule, name: str) -> str | None:
-    """Return the column that a rule compares with a parameter; None: it compares none directly."""
+    """Return the column that a rule compares with a parameter; None: no column is compared directly."""
     for part in (*rule.definitions, *rule.lets, rule.where, rule.having):
         for left, right in _compared(part):
             for one, other in ((left, right), (right, left)):
@@ -103,7 +103,8 @@ def _is_name(node: Any, name: str) -> bool:
 def candidates(declared: ast.Constant, seen: pa.ChunkedArray | None, n_values: int) -> tuple[str, ...]:
     """Return about `n_values` values to try for a parameter, the declared one among them, in order.
 
-    Raises InputError: the parameter is a text, a time or a boolean, or 0 and compared with no column (E0693).
+    Raises InputError: the parameter is a string, a time or a boolean, or is 0 and is compared with no column
+    (E0693).
 
     `seen`: the values of the column that is compared with the parameter: their quantiles are tried. None:
     multiples of the declared value are tried.
@@ -133,7 +134,7 @@ def candidates(declared: ast.Constant, seen: pa.ChunkedArray | None, n_values: i
 def between(
     declared: ast.Constant, low: str, high: str, seen: pa.ChunkedArray | None, n_values: int
 ) -> tuple[str, ...]:
-    """Return `n_values` values from one value to another: quantiles of those seen there, else even ones."""
+    """Return `n_values` values from one value to another: quantiles of the values seen, or evenly spaced."""
     first, last = sorted(number_of(declared, text) for text in (low, high))
     if seen is not None:
         known = seen.drop_null().to_numpy()
@@ -145,19 +146,19 @@ def between(
 
 
 def number_of(declared: ast.Constant, text: str) -> float:
-    """Return the number that a value of a parameter is; of a duration, its microseconds."""
+    """Return the value of a parameter as a number; for a duration, its microseconds."""
     return float(parse_duration(text) or 0) if declared.kind is ast.Kind.INTERVAL else float(text)
 
 
 def declared_text(declared: ast.Constant) -> str:
-    """Return the value of a parameter as `texts_of` writes it; nothing if it is no number or duration."""
+    """Return the value of a parameter as `texts_of` writes it; nothing for strings and booleans."""
     if declared.kind not in _TUNED or declared.value is None:
         return ""
     return texts_of(declared, [float(declared.value)])[0]
 
 
 def texts_of(declared: ast.Constant, numbers: Sequence[float]) -> tuple[str, ...]:
-    """Return numbers as values of a parameter, in order, each once, with three digits if it is a fraction."""
+    """Return numbers as distinct values of a parameter, in order; fractions have three digits."""
     if declared.kind is ast.Kind.INTERVAL:
         return tuple(print_duration(round(one)) for one in sorted({*map(_round_us, numbers)}) if one > 0)
     if declared.kind is ast.Kind.INTEGER:

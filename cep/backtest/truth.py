@@ -1,8 +1,8 @@
-"""How well rules found what there was to find.
+"""How well rules found the planted stories.
 
 A match and a story meet if they have the same rule and the same subject, such as a card, and overlap in time.
 Recall is the share of stories that a match meets. Precision is the share of matches that meet one. A match
-that meets a near miss, or no story at all, lowers precision, and so does an honest look-alike.
+that meets a near miss, an honest look-alike or no story lowers precision.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def score(matches: pa.Table, truth: pa.Table, same: Same) -> list[Score]:
 
 
 def meetings(alerts: pa.Table, stories: pa.Table, same: Same) -> tuple[I64, I64]:
-    """Return the pairs (alert, story) with one subject that overlap in time, as row numbers.
+    """Return the pairs (alert, story) with the same subject that overlap in time, as row numbers.
 
-    A column of which no alert has a value is not compared: the matches of the rule do not have it.
+    A column that is NULL in all alerts is not compared: the matches of the rule do not have it.
     """
     of_alerts = {name: _first_value(alerts, columns) for name, columns in same.items()}
     compared = [name for name, values in of_alerts.items() if values.null_count < len(values)]
@@ -187,9 +187,9 @@ def _read(path: Path) -> pa.Table:
 
 
 def truth_in(truth: pa.Table, rules: Iterable[str], scope: Scope, same: Same) -> pa.Table:
-    """Return the stories of `rules` that end in the range of dates, of keys in the sample.
+    """Return the stories of `rules` that end in the range of dates and whose keys are in the sample.
 
-    Raises InputError (E0690): the truth does not say of which key a story is.
+    Raises InputError (E0690): the truth does not say to which key a story belongs.
     """
     wanted = truth.filter(pc.is_in(truth["rule"], pa.array(list(rules), pa.string())))
     wanted = wanted.filter(pa.array(scope.within(times_us(wanted, "end"))))

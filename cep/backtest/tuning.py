@@ -1,9 +1,9 @@
 """Which value of a parameter gives a wanted number of alerts, or a wanted recall.
 
-A grid of values is tried: the declared value, and the quantiles of the column that the rule compares with
-the parameter. So does the approximate algorithm of XGBoost propose where to split (Chen and Guestrin, 2016,
-section 3.2). A second, finer grid is tried where the goal is first met. No model guesses what a value would
-give: each row of the table is a run over all events.
+A grid of values is tried: the declared value, and the quantiles of the column that the rule compares with the
+parameter. The approximate algorithm of XGBoost proposes splits in the same way (Chen and Guestrin, 2016,
+section 3.2). A second, finer grid is tried where the goal is first met. No model estimates the effect of a
+value: each row of the table is a run over all events.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ N_FIRST, N_SECOND = 10, 5
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is wanted: a number of alerts a day at most, or a recall at least. One of the two is None."""
+    """What is wanted: a maximum number of alerts a day, or a minimum recall. One of the two is None."""
 
     alerts_a_day: float | None = None
     recall: float | None = None
 
     def is_met(self, figures: Figures) -> bool:
-        """Return whether the figures of a run are as wanted."""
+        """Return whether the figures of a run meet the goal."""
         if self.alerts_a_day is not None:
             return figures.a_day <= self.alerts_a_day
         return figures.recall is not None and figures.recall >= (self.recall or 0.0)
@@ -134,7 +134,8 @@ class JointProposal:
     Parameters
     ----------
     tried
-        The figures of each run, in the order in which they were tried; the first is that of the values now.
+        The figures of each run, in the order in which they were tried; the first is that of the current
+        values.
     steps
         The values now, and each change that was better.
     best
@@ -158,16 +159,16 @@ def propose_together(
 ) -> JointProposal:
     """Return the best values of several parameters, by coordinate descent.
 
-    One parameter after the other is tuned as `propose` does, while the others keep the best values so far,
-    until a round over all of them changes nothing. It finds values that no change of one parameter makes
-    better; others, of which two must change at once, may be better still.
+    One parameter after another is tuned as by `propose`, while the others keep their best values so far. This
+    stops when a round over all parameters changes nothing. The result cannot be improved by changing one
+    parameter. Changing two at once may still improve it.
 
     Parameters
     ----------
     run
         Returns the figures of the rule with these values.
     budget
-        Runs at most, at least 1.
+        The maximum number of runs, at least 1.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """What `cep mcp` offers to agents: each tool is a function of plain values that returns plain values.
 
-Every path, also one that a test file names, must be below a declared root. Nothing is written unless the
+Every path, including one that a test file names, must be below a declared root. Nothing is written unless the
 server was started with `--allow-write`.
 """
 
@@ -43,7 +43,7 @@ MAX_ATTEMPTS = 20
 
 
 class RefusedError(ValueError):
-    """A call that the server does not allow; the text says why and what to do."""
+    """A call that the server does not allow; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

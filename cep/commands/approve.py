@@ -33,8 +33,8 @@ def files_of(checkpoint: str) -> CheckpointFiles:
 def approve(pipeline: str, by: str | None, shadow: Sequence[str]) -> None:
     """Approve the change from the rules in the checkpoint of a PIPELINE file to those that the file names.
 
-    A run that waits for the approval takes the rules within seconds, another one at its next start. If a
-    rule file changes afterwards, that change needs an approval of its own.
+    A run that waits for the approval takes the rules within seconds; any other run takes them at its next
+    start. If a rule file changes afterwards, that change needs an approval of its own.
     """
     import getpass
     from datetime import UTC, datetime

@@ -79,7 +79,7 @@ def backfill(  # noqa: PLR0913 - an option of the command is an argument
     """Read the past for the new rules of a PIPELINE file, so that they begin with it.
 
     The pipeline may be running. The rules begin when it takes them, and it then reads what has come since.
-    Nothing of the checkpoint changes before that. It needs no Spark.
+    The checkpoint does not change before that. It needs no Spark.
     """
     from cep.commands.progress_line import progress_line
     from cep.commands.run import compile_for

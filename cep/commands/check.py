@@ -48,5 +48,5 @@ def check(
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun; "" of no problems."""
+    """Return a number with its noun; "" if there are no problems."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s") if count or noun in ("file", "rule") else ""

@@ -102,7 +102,7 @@ class _Verbs(ErrorReportingGroup):
         return sorted(_MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a verb; None: there is none of this name."""
+        """Return a verb; None: no verb has this name."""
         if cmd_name not in _MODULES:
             return None
         verb: click.Command = getattr(importlib.import_module(_MODULES[cmd_name]), cmd_name.replace("-", "_"))

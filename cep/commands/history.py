@@ -1,4 +1,4 @@
-"""What `cep backtest`, `cep tune` and `cep scorecard` have in common: options, and a run over history."""
+"""What `cep backtest`, `cep tune` and `cep scorecard` share: options, and a run over history."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class Runner:
             self.watched.line.clear()
 
     def seen(self, column: str | None) -> pa.ChunkedArray | None:
-        """Return the values of a column of numbers, on Spark some quantiles of them; None: there is none."""
+        """Return the values of a numeric column, on Spark some of their quantiles; None: no such column."""
         import pyarrow as pa
 
         parts: list[pa.Array] = []

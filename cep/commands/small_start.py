@@ -1,4 +1,4 @@
-"""What makes the start of a small run cheap: half of it would be for things that the run does not use."""
+"""Makes the start of a small run cheap: half of its time would go into things that the run does not use."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ class _InSurroundings:
         self._loader: Any = spec.loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Create the module as ever."""
+        """Create the module as usual."""
         created: ModuleType | None = self._loader.create_module(spec)
         return created
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its contents, while what it imports is replaced."""
+        """Execute the module while its imports are replaced."""
         name, contents = _IMPORTED_BY[module.__name__]
         stand_in = ModuleType(name)
         vars(stand_in).update(contents())
@@ -160,7 +160,7 @@ class _WithoutUnused:
         """Let Python create the module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give a module its contents. Whoever asks for anything else receives that of the true module."""
+        """Fill a module. Any other name is taken from the real module."""
         name = module.__name__
 
         def of_true_module(attribute: str) -> Any:
@@ -207,7 +207,7 @@ def _compiled_when_called(create: Callable[..., Any]) -> Callable[..., Any]:
 def start_small() -> None:
     """Skip what a run over a small file does not need.
 
-    It holds for the process, and must come before the imports that it makes cheaper.
+    It applies to the whole process, and must be called before the imports that it makes cheaper.
     """
     gc.set_threshold(_COLLECT_AFTER)
     atexit.register(gc.freeze)  # the process ends without a search for garbage, a sixth of its time

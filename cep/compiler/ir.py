@@ -165,7 +165,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield `node` and everything inside it, in order."""
+    """Yield `node` and all nodes inside it, in order."""
     yield node
     for child in children(node):
         yield from walk(child)

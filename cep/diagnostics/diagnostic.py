@@ -62,7 +62,7 @@ class Diagnostic:
 
 
 class Lines:
-    """The lines of a text, and where in them an offset is."""
+    """The lines of a text, and the line and column of an offset."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -83,7 +83,7 @@ _MOST_VALUES = 8
 
 
 def completions(text: str, offset: int, around: Surroundings) -> tuple[Completion, ...]:
-    """Return what may be written at an offset of a rule text, what is likeliest first."""
+    """Return what may be written at an offset of a rule text, the likeliest first."""
     before = [token for token in tokens(text, with_comments=True)[:-1] if token.start < offset]
     if before and before[-1].end >= offset:
         last = before[-1]
@@ -173,7 +173,7 @@ def _clauses(has: frozenset[str], only: tuple[str, ...] = (), is_view: bool = Fa
 
 
 def hover(text: str, offset: int, around: Surroundings) -> tuple[str, Span] | None:
-    """Return what the word at an offset means, as Markdown, and its place; None: nothing is to be said."""
+    """Return what the word at an offset means, as Markdown, and its place; None: there is nothing to say."""
     words = tokens(text)[:-1]
     at = next((at for at, token in enumerate(words) if token.start <= offset <= token.end), None)
     if at is not None and words[at].end == offset and at + 1 < len(words) and words[at + 1].start == offset:

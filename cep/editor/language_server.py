@@ -1,4 +1,4 @@
-"""The language server: what the modules of this room say of texts, in the Language Server Protocol.
+"""The language server: what the modules of this folder say about texts, in the Language Server Protocol.
 
 It wraps pygls and decides nothing. A text is checked when it is opened, changed or saved.
 """

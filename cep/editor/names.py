@@ -1,7 +1,7 @@
 """Where the names of rules are declared and used: for renaming, and for going to a declaration.
 
 Only rules without a syntax error have places. The scope of a name is its rule, or its stream for a column. A
-measure has the scope of its rule, also where another rule reads it from the matches (`MATCHES OF`).
+measure has the scope of its rule, even where another rule reads it from the matches (`MATCHES OF`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cep.settings.yaml_document import Document, span_of
 
 
 class NameKind(StrEnum):
-    """What a name is of, as messages say it."""
+    """The kind of thing that a name names, as messages call it."""
 
     RULE = "rule"
     STEP = "step"
@@ -58,7 +58,7 @@ class Place:
 
 
 def places(sources: Iterable[Source]) -> tuple[Place, ...]:
-    """Return all places of names in texts, those of a text in its order."""
+    """Return all places of names in texts, ordered within each text."""
     found: list[Place] = []
     for source in sources:
         of_text = [place for rule in read_rules(source)[0] for place in _Rule(rule).places()]
@@ -67,7 +67,7 @@ def places(sources: Iterable[Source]) -> tuple[Place, ...]:
 
 
 def symbol_at(found: Iterable[Place], name: str, offset: int) -> Place | None:
-    """Return the place at an offset of the text called `name`; None: it is at no name."""
+    """Return the place at an offset of the text called `name`; None: no name has this place."""
     return next(
         (
             place
@@ -79,7 +79,7 @@ def symbol_at(found: Iterable[Place], name: str, offset: int) -> Place | None:
 
 
 def declaration(found: Iterable[Place], symbol: Symbol, streams_file: Source | None) -> Place | None:
-    """Return where a name is declared: in a rule, or in the streams file; None: nowhere that is known."""
+    """Return where a name is declared: in a rule, or in the streams file; None: no declaration is known."""
     if symbol.kind in (NameKind.STREAM, NameKind.COLUMN):
         span = None if streams_file is None else stream_place(streams_file, symbol)
         return None if span is None or streams_file is None else Place(symbol, streams_file, span, True)

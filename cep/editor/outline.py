@@ -85,7 +85,7 @@ def outline_at(text: str, offset: int) -> Outline | None:
 
 
 def name_of(token: Token) -> str:
-    """Return the name that a word or a name in backticks is."""
+    """Return the name that a word, or text in backticks, stands for."""
     return token.text[1:-1].replace("``", "`") if token.kind is Lexeme.QUOTED else token.text
 
 

@@ -7,7 +7,7 @@ import re
 
 
 class Positions:
-    """The places of a text. A place beyond the text means its end, one beyond a line the end of the line."""
+    """The places of a text. A place beyond the text, or beyond a line, means the end of it."""
 
     def __init__(self, text: str) -> None:
         self._text = text

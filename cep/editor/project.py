@@ -41,8 +41,8 @@ def problems(path: Path, opened: Texts, *, with_lint: bool = False) -> dict[Path
 
     With `with_lint` these are also the findings of `cep lint`, for rules without errors.
 
-    The file itself is always among the keys. A problem without a place is one of the file itself. Of other
-    files there are none.
+    The file itself is always among the keys. A problem without a place belongs to the file itself. Other
+    files have no such problems.
     """
     found: list[Diagnostic] = []
     if path.name.endswith(SUFFIXES):

@@ -38,7 +38,7 @@ class Edit:
 def rename(path: Path, offset: int, new: str | None, opened: Texts) -> tuple[Place | Edit, ...]:
     """Return what to replace so that the name at an offset of a rule file becomes `new`.
 
-    Without `new` the result is only the place of the name, if it can be renamed. The result is checked: the
+    Without `new`, the result is only the place of the name, if it can be renamed. The result is checked: the
     rule file has the same errors as before. Raises RenameError otherwise.
     """
     found = places(surroundings(path, opened).sources)
@@ -75,7 +75,7 @@ def rename(path: Path, offset: int, new: str | None, opened: Texts) -> tuple[Pla
 
 
 def applied(source: Source, edits: list[Edit]) -> str:
-    """Return a text with the edits that are of it."""
+    """Return a text after its own edits."""
     text = source.text
     of_text = [edit for edit in edits if edit.source.name == source.name]
     for edit in sorted(of_text, key=lambda edit: edit.span.start, reverse=True):

@@ -30,7 +30,7 @@ class Lens:
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """What the tests beside a rule file said; `problems` are places in the test file."""
+    """The results of the tests beside a rule file; `problems` are places in the test file."""
 
     file: Path
     text: str

@@ -1,7 +1,7 @@
 """Syntax trees -> typed rules in three passes: names, conditions, outputs. This also removes sugar.
 
-Every problem of every rule is reported; a rule with an error is not returned. Warnings are about what is
-legal but probably not intended.
+Every problem of every rule is reported; a rule with an error is not returned. Warnings are about constructs
+that are legal but probably not intended.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from cep.schema.stream import Stream
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The streams that a rule can name in FROM, and the names in it that need no further report."""
+    """The streams that a rule can name in FROM, and the names in FROM that need no further report."""
 
     streams: Mapping[str, Stream]
     reported: frozenset[str] = frozenset()

@@ -35,8 +35,9 @@ class Names:
     """The meaning of the names in `rule`.
 
     `variables` are all variables of the pattern, `taken` the ones that events are taken as. `definitions` has
-    the first definition of each variable, `untils` the name of each loop's condition. `lets` has the values
-    of LET by stream and name, `let_sizes` by name the number of operations of such a value, written out.
+    the first definition of each variable, `untils` the name of each loop's condition. `lets` contains the
+    values of LET by stream and name. `let_sizes` contains by name how many operations such a value has when
+    it is written out.
     """
 
     rule: ast.Rule

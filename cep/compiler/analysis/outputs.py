@@ -232,7 +232,8 @@ class Outputs:
 
     Rules over one stream, or over streams that some rule joins, report together: `together` has one name for
     all streams of such a set. A key of a rule over rules may be a measure of these rules, or of those whose
-    matches they read by it. Then one column has the measure and the keys, and these are `from_measure`.
+    matches they read by it. Then one column contains the measure and the keys, and these keys are
+    `from_measure`.
     """
 
     together: Mapping[str, str]

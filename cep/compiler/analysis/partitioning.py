@@ -234,7 +234,7 @@ class _Reader:
         return found
 
     def can_be_key(self, key: str, stream: Stream, column: Field | None, span: Span) -> bool:
-        """Check the type of a key's column: one that can be compared exactly, and the same everywhere."""
+        """Check that the type of a key's column can be compared exactly and is the same everywhere."""
         assert column is not None
         if column.type in (Type.DOUBLE, Type.OPAQUE):
             is_double = column.type is Type.DOUBLE

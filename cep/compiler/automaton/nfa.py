@@ -8,7 +8,7 @@ Time is modelled as in timed automata (Alur and Dill, Theor. Comp. Sci. 126(2), 
 such a pattern needs: since the event taken last (`State.gap`), since a group was entered (`TakeEdge.opens`,
 `State.limits`), since the last event or the end of the last timed absence (`State.timed_absence`).
 
-Order has meaning: successors are in order of preference, like the threads of Pike's VM.
+Order matters: successors are in order of preference, like the threads of Pike's VM.
 
 Some patterns and their automata follow, most with the automaton that one might write instead. `dump`
 compiles a pattern and returns `Nfa.dump`; a test runs these lines. State 0 is the start: every event may
@@ -56,7 +56,7 @@ event:
 0 start   a -> 1
 1 any     not next b; match after the next event
 
-``(a -> b WITHOUT m) -> c``. An M ends the run in state 1, between two events of the parentheses. Nor is it
+``(a -> b WITHOUT m) -> c``. An M ends the run in state 1, between two events of the parentheses. Nor is an M
 taken as their first event. In state 2 the run has left the parentheses.
 
 >>> dump("(a -> b WITHOUT m) -> c")

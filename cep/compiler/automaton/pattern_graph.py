@@ -337,7 +337,7 @@ def _dumped(number: int, node: Node) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What was met since the last take. `joint` is a node of the graph, or -1 if none was met yet.
+    """What the path has met since the last take. `joint` is a node of the graph, or -1 if none was met yet.
 
     `look_behinds` collects absences until something was taken (`at_start`). `fresh` are the patterns
     with WITHOUT that were entered: none of their events was taken yet.

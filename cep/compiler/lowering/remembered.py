@@ -1,4 +1,4 @@
-"""Functions of remembered values, computed when they are remembered.
+"""Functions of remembered values, computed when the values are remembered.
 
 Runs hold strings as codes, which only show whether two are equal. Functions of the strings of one remembered
 event therefore move into the aggregate: ``UPPER(a.s) = 'X'`` becomes ``LAST(a.(UPPER(s) = 'X'))``.

@@ -16,7 +16,7 @@ from cep.program.windows import WindowRule
 
 
 def lower_window_rule(rule: ir.Rule, plain: RuleProgram, shared: Shared) -> RuleProgram | Diagnostic:
-    """Return the program of a window rule; `plain` is that of its pattern, a single event."""
+    """Return the program of a window rule; `plain` is the program of its pattern, a single event."""
     windowing = rule.windowing
     assert windowing is not None
     registers: dict[Windowed, RegisterRef] = {}

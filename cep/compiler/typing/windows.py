@@ -223,7 +223,7 @@ class WindowChecker(Checker):
 
 
 def is_zone(name: str) -> bool:
-    """Return whether there is a time zone of this name."""
+    """Return whether a time zone has this name."""
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

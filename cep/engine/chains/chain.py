@@ -178,7 +178,7 @@ class Chain:
 def units_of(
     rules: RuleSet, tables: Mapping[str, GivenTable] | None = None
 ) -> tuple[Program | LinkedPrograms, ...]:
-    """Return the units with own state: programs, or with corrections programs that matches connect."""
+    """Return the units that have their own state: programs; with corrections, those that matches connect."""
     if rules.corrections is None or not rules.chains.feeds:
         return rules.programs
     parts = [tuple(rules.programs[number] for number in part) for part in rules.chains.connected]

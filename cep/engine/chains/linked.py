@@ -71,7 +71,7 @@ class LinkedPrograms:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """16 bytes that differ if the meaning of stored state differs."""
+        """A hash of 16 bytes that differs if the meaning of stored state differs."""
         return hashlib.sha256(b"".join(program.fingerprint for program in self.programs)).digest()[:16]
 
     @cached_property
@@ -150,7 +150,7 @@ class LinkedPrograms:
         ]
 
     def as_one(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
-        """Return the snapshots of `LinkedMatchers` as that of one."""
+        """Merge several snapshots of `LinkedMatchers` into one."""
         from cep.engine.matching.regrouping import joined
 
         of_programs = zip(*map(self.snapshots, snapshots), strict=True)
@@ -179,7 +179,7 @@ class LinkedMatchers:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys that some program knows."""
+        """Number of keys that at least one program has stored."""
         return max(matcher.n_keys for matcher in self._matchers)
 
     @property
@@ -194,7 +194,7 @@ class LinkedMatchers:
 
     @property
     def counters(self) -> Counters:
-        """The counts of all programs; `duplicates_of` has the streams of one program after another."""
+        """The counts of all programs; `duplicates_of` contains the streams of one program after another."""
         found = Counters(duplicates_of=[])
         for matcher in self._matchers:
             counters = matcher.counters

@@ -1,4 +1,4 @@
-"""Whether a pattern can be worked with: quantifiers, size, anchors, absences, limits in time.
+"""Whether a pattern is sound: quantifiers, size, anchors, absences, limits in time.
 
 For a misplaced absence, it says what to write instead where another pattern means the same.
 """
