@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,8 +62,8 @@ def new(
     """
     from cep.commands.init import write_files
     from cep.commands.rule_templates import columns_of, new_rule
-    from cep.commands.streams_of_file import streams_of_file
-    from cep.errors import InputError, Source
+    from cep.commands.streams_of_file import not_events, streams_of_file
+    from cep.errors import InputError, RuleError, Source
     from cep.language.front_ends import RULE_TEXT
     from cep.rule_files import STREAMS_FILE, beside_rule, nearest_streams_file
     from cep.settings.schema_file import load_streams, parse_streams
@@ -76,7 +77,15 @@ def new(
     if beside is None:
         declared = _STREAMS if events is None else streams_of_file(events)
         files[_above_both(file, events) / STREAMS_FILE] = declared
-        streams = parse_streams(Source(STREAMS_FILE, declared))[0]
+        streams, problems = parse_streams(Source(STREAMS_FILE, declared))
+        if problems:  # names of columns that a stream cannot have
+            raise RuleError(problems)
+        if events is not None:
+            reasons = not_events(events, next(iter(streams.values())))
+            for reason, count in Counter(reasons).most_common(3):
+                click.echo(
+                    f"{'1 row is' if count == 1 else f'{count:,} rows are'} no event: {reason}", err=True
+                )
     else:
         streams = load_streams(beside)
     columns = columns_of(_chosen(streams, stream, beside), key, value)

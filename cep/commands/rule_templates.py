@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from cep.diagnostics.diagnostic import did_you_mean
@@ -12,11 +12,15 @@ from cep.errors import InputError, Source
 from cep.expression import Type
 from cep.language.layout import laid_out
 from cep.language.printer import print_name
+from cep.rule_set import MATCH_COLUMNS
 from cep.schema.stream import Field, Stream
 
 _KEYS = (Type.STRING, Type.BIGINT)
 _VALUES = (Type.DOUBLE, Type.BIGINT, Type.STRING, Type.BOOLEAN)
 _SEEN = (Type.STRING, Type.BIGINT)
+_OF_MATCHES = frozenset(("rule", *MATCH_COLUMNS))
+
+YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def columns_of(stream: Stream, key: str | None = None, value: str | None = None)
 
     Raises InputError: the stream has no such column, or none that can be the key (E0662).
     """
-    by_key = _chosen(stream, key, _KEYS, [])
+    by_key = _chosen(stream, key, _KEYS, _OF_MATCHES)
     if by_key is None:
         help_text = "choose one: --key COLUMN"
         raise InputError("E0662", f"stream `{stream.name}` has no column of text for the key", help_text)
@@ -64,7 +68,9 @@ def columns_of(stream: Stream, key: str | None = None, value: str | None = None)
     return Columns(stream, by_key, by_value, seen)
 
 
-def _chosen(stream: Stream, name: str | None, types: tuple[Type, ...], without: list[str]) -> Field | None:
+def _chosen(
+    stream: Stream, name: str | None, types: tuple[Type, ...], without: Collection[str]
+) -> Field | None:
     if name is not None:
         found = stream.field(name)
         if found is None:
@@ -241,7 +247,11 @@ def _flow(values: Mapping[str, object]) -> str:
 
 def _scalar(value: object) -> str:
     is_plain = isinstance(value, str) and re.fullmatch(r"\w[\w ]*", value) is not None
-    return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
+    return (
+        str(value)
+        if is_plain and str(value).lower() not in YAML_WORDS
+        else json.dumps(value, ensure_ascii=False)
+    )
 
 
 def _name(field: Field | None) -> str:

@@ -5,22 +5,31 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
-from io import TextIOWrapper
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import StringIO, TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cep.commands.rule_templates import YAML_WORDS
 from cep.errors import InputError
+from cep.formats.file_columns import carriage_returns
+from cep.formats.files import read_events
 from cep.formats.registry import format_of_name
+from cep.formats.text.file_beginnings import refuse_other_contents, refuse_other_json
+from cep.schema.arrow_columns import fits
+from cep.schema.stream import Field, Stream
 from cep.schema.time_formats import read_format
 from cep.schema.time_values import timestamp_us
 
 _MOST_ROWS = 1000
 _MOST_CHARACTERS = 1 << 24
+_BYTES_OF_SIGN = 16
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _DELIMITERS = (",", ";", "\t", "|")
 _DATES = ("%d.%m.%Y", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d")
@@ -28,7 +37,7 @@ _FORMATS = tuple(f"{day} {clock}" for clock in ("%H:%M:%S", "%H:%M:%S.%f", "%H:%
 """Times that are not ISO 8601. Those with a day and a month that may be exchanged: the day is first."""
 
 _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d+\.\d+")
-_YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+_OF_PARQUET = ("string", "boolean", "bigint", "double", "timestamp", "date")
 
 
 def streams_of_file(file: Path) -> str:
@@ -38,60 +47,82 @@ def streams_of_file(file: Path) -> str:
     """
     read = _first_rows(file)
     rows = read.rows
+    if not rows:
+        raise InputError("E0662", f"`{file}` has no events", "name a file with some events")
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
-    types = {name: _ddl(values, is_text=read.is_text) for name, values in columns.items()}
+    types = read.types or {name: _ddl(values, is_text=read.is_text) for name, values in columns.items()}
     formats = {name: _formats(columns[name]) for name, ddl in types.items() if ddl == "string"}
     times = [name for name, ddl in types.items() if ddl == "timestamp" or formats.get(name)]
     if not times:
-        says = f"no column of times among {', '.join(names)}" if rows else "no events"
-        raise InputError("E0662", f"`{file}` has {says}", "times look like 2026-01-31T10:00:00Z")
-    ids = [name for name, ddl in types.items() if ddl in ("string", "bigint") and name not in times]
+        says = f"`{file}` has no column of times among {', '.join(_yaml(name) for name in names)}"
+        raise InputError("E0662", says, "times look like 2026-01-31T10:00:00Z")
+    read_by_rules = [name for name, ddl in types.items() if ddl not in (None, "timestamp", "date")]
+    ids = [name for name in read_by_rules if types[name] in ("string", "bigint") and name not in times]
     unique = (name for name in ids if len({row.get(name) for row in rows} - {None}) == len(rows) > 1)
-    tie = next(unique, None) if len(ids) > 1 else None  # the only one is rather the key
+    # A key and a value are needed first.
+    tie = next(unique, None) if len({*read_by_rules} - {*times}) > 2 else None
     left_out = [name for name, ddl in types.items() if ddl is None]
     lines = [
         f"# The columns of {file.name}, by its first {len(rows):,} rows.",
         *([f"# Left out, because a stream has no such type: {', '.join(left_out)}"] if left_out else []),
         "streams:",
         f"  {_yaml(_stream_name(file))}:",
-        f"    event_time: {_yaml(times[0])}",
-        *([f"    tie_break: [{_yaml(tie)}]    # orders events of equal time"] if tie else []),
+        f"    event_time: {_yaml(_name(times[0]))}",
+        *([f"    tie_break: [{_yaml(_name(tie))}]    # orders events of equal time"] if tie else []),
         "    lateness: 1 minute    # how late events may arrive, in a stream",
         *([f"    csv: {{{', '.join(read.layout)}}}"] if read.layout else []),
         "    schema:",
-        *(f"      {_yaml(name)}: {_type(ddl, formats.get(name, []))}" for name, ddl in types.items() if ddl),
+        *(_column(name, ddl, formats.get(name, [])) for name, ddl in types.items() if ddl),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _type(ddl: str, formats: Sequence[str]) -> str:
-    """Return what the schema says of a column: its type, and how its times are written."""
-    if not formats:
-        return ddl
+def not_events(file: Path, stream: Stream) -> list[str]:
+    """Return the reason for each of the first rows that is no event of the stream that was declared for it.
+
+    Raises InputError: the file is not read with any declaration, as if a column occurs twice.
+    """
+    first = next(read_events(file, stream, block_bytes=_MOST_CHARACTERS))
+    return [str(reason) for reason in first.dead_letters.column("reason").to_pylist()]
+
+
+def _column(name: str, ddl: str, formats: Sequence[str]) -> str:
+    """Return the line of a column: its type, and what is unusual in its times and its name."""
+    settings = [f'format: "{form}"' for form in formats[:1]]
+    settings += [f"field: {json.dumps(name)}"] if _name(name) != name else []
+    kind = "timestamp" if formats else ddl
+    declared = f"{{{', '.join([f'type: {kind}', *settings])}}}" if settings else kind
     others = f"    # or {', '.join(formats[1:])}" if len(formats) > 1 else ""
-    return f'{{type: timestamp, format: "{formats[0]}"}}{others}'
+    return f"      {_yaml(_name(name))}: {declared}{others}"
+
+
+def _name(column: str) -> str:
+    """Return the name by which a stream has a column: names with _ or # before them are the engine's own."""
+    return "_".join(column.splitlines()).lstrip("_#") or "column"
 
 
 def _formats(values: Sequence[Any]) -> list[str]:
     """Return the formats that all texts of a column have."""
-    known = [value for value in values if value]
+    known = [value for value in values if value and isinstance(value, str)]
     fits = (form for form in _FORMATS if all(read_format(form).value(value) for value in known))
     return list(fits) if known else []
 
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """The first rows of a file, whether all their values are texts, and what is unusual in its CSV."""
+    """The first rows of a file, whether all their values are texts, and what is unusual in its CSV.
+
+    `types`: the types of the columns, if the file has them; None: a stream has no such type.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     is_text: bool = False
     layout: Sequence[str] = ()
+    types: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def _first_rows(file: Path) -> _First:
-    import pyarrow as pa
-
     rows_of = _ROWS.get(format_of_name(file.name) or "")
     if rows_of is None:
         says = f"`{file}` has none of the formats {', '.join(_ROWS)}"
@@ -102,30 +133,37 @@ def _first_rows(file: Path) -> _First:
         raise InputError("E0662", f"`{file}` cannot be read: {error}", "name a file of events") from error
 
 
-def _lines(file: Path) -> TextIOWrapper:
-    import pyarrow as pa
+def _lines(file: Path, encoding: str = "utf-8-sig") -> TextIOWrapper:
+    return TextIOWrapper(pa.input_stream(str(file)), encoding=encoding, errors="replace", newline="")
 
-    return TextIOWrapper(pa.input_stream(str(file)), encoding="utf-8-sig", errors="replace")
+
+def _is_utf_16(file: Path) -> bool:
+    with pa.input_stream(str(file)) as data:
+        return data.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
 def _beginning(lines: TextIOWrapper) -> Iterator[str]:
     """Yield the first lines; a file may be one line of many gigabytes."""
     text = lines.read(_MOST_CHARACTERS)
     is_whole = len(text) < _MOST_CHARACTERS
-    yield from text.splitlines(keepends=True)[: None if is_whole else -1]
+    yield from list(StringIO(text, newline="\n"))[: None if is_whole else -1]
 
 
 def _of_csv(file: Path) -> _First:
-    with _lines(file) as text:
+    is_utf_16 = _is_utf_16(file)
+    with _lines(file, "utf-16" if is_utf_16 else "utf-8-sig") as text:
         lines = list(islice(_beginning(text), _MOST_ROWS + 1))
+    if lines and "\r" in lines[0].rstrip("\r\n"):
+        raise carriage_returns(str(file))
     delimiter = max(_DELIMITERS, key=lines[0].count) if lines else ","
+    layout = ["encoding: utf-16"] if is_utf_16 else []
     rows = [
         {name: value for name, value in row.items() if name}
         for row in csv.DictReader(lines, delimiter=delimiter)
     ]
     if delimiter == ",":
-        return _First(rows, is_text=True)
-    layout = ["delimiter: tab" if delimiter == "\t" else f'delimiter: "{delimiter}"']
+        return _First(rows, is_text=True, layout=layout)
+    layout.append("delimiter: tab" if delimiter == "\t" else f'delimiter: "{delimiter}"')
     texts = [value for row in rows for value in row.values() if isinstance(value, str)]
     if any(map(_COMMA.fullmatch, texts)) and not any(map(_POINT.fullmatch, texts)):
         layout.append('decimal: ","')
@@ -138,22 +176,45 @@ def _with_point(value: Any) -> Any:
 
 
 def _of_json(file: Path) -> _First:
-    with _lines(file) as lines:
-        return _First(list(_objects(islice(_beginning(lines), _MOST_ROWS))))
+    with pa.input_stream(str(file)) as data:
+        refuse_other_contents(str(file), data.read(_BYTES_OF_SIGN))
+    with _lines(file) as text:
+        lines = list(islice(_beginning(text), _MOST_ROWS))
+    found = list(_objects(lines))
+    if not found:  # a JSON array, an object over several lines
+        refuse_other_json(str(file), [line.rstrip("\n").encode() for line in lines])
+    return _First(found)
 
 
 def _of_parquet(file: Path) -> _First:
-    import pyarrow.parquet as pq
+    with pq.ParquetFile(file) as parquet:
+        schema = parquet.schema_arrow
+        # Only texts and whole numbers are looked at; all values of a time may not be times of Python.
+        batches = parquet.iter_batches(_MOST_ROWS)
+        batch = next(batches, pa.RecordBatch.from_pylist([], schema))
+    types = {item.name: _ddl_of_arrow(item.type) for item in schema}
+    values = {
+        item.name: batch.column(number).to_pylist()
+        if types[item.name] in ("string", "bigint")
+        else [None] * batch.num_rows
+        for number, item in enumerate(schema)
+    }
+    return _First(
+        [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)], types=types
+    )
 
-    batches = pq.ParquetFile(file).iter_batches(_MOST_ROWS)
-    return _First(next((batch.to_pylist() for batch in batches), []))
+
+def _ddl_of_arrow(kind: pa.DataType) -> str | None:
+    """Return the type in which a stream reads a column of Parquet; None: it has none."""
+    fitting = (ddl for ddl in _OF_PARQUET if fits(kind, Field("", ddl)))
+    return next(fitting, None)
 
 
 _ROWS = {"csv": _of_csv, "json": _of_json, "parquet": _of_parquet}
 """How the first rows of a file are read, by the name of its format."""
 
 
-def _objects(lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
+def _objects(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
     for line in lines:
         try:
             value = json.loads(line)
@@ -164,13 +225,12 @@ def _objects(lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
 
 
 def _ddl(values: Sequence[Any], *, is_text: bool) -> str | None:
-    """Return the type that has all values of a column; None: they are lists or objects."""
+    """Return the type that has all values of a column, or most of them; None: they are lists or objects."""
     known = [value for value in values if value is not None and not (is_text and value == "")]
-    if not all(isinstance(value, int | float | Decimal | str | date) for value in known):
-        return None
-    tests = {"boolean": _is_boolean, "bigint": _is_integer, "double": _is_number, "timestamp": _is_time}
-    fitting = (ddl for ddl, fits in tests.items() if all(fits(value, is_text=is_text) for value in known))
-    return next(fitting, "string") if known else "string"
+    if not known or not all(isinstance(value, int | float | str) for value in known):
+        return None if known else "string"
+    counts = {ddl: sum(has(value, is_text=is_text) for value in known) for ddl, has in _TESTS.items()}
+    return max(counts, key=lambda ddl: counts[ddl])
 
 
 def _is_boolean(value: Any, *, is_text: bool) -> bool:
@@ -186,13 +246,25 @@ def _is_integer(value: Any, *, is_text: bool) -> bool:
 def _is_number(value: Any, *, is_text: bool) -> bool:
     if is_text:
         return re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value) is not None
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_time(value: Any, *, is_text: bool) -> bool:
-    if isinstance(value, str):
-        return timestamp_us(value) is not None
-    return isinstance(value, date)
+    return isinstance(value, str) and timestamp_us(value) is not None
+
+
+def _is_string(value: Any, *, is_text: bool) -> bool:
+    return is_text or isinstance(value, str)
+
+
+_TESTS = {
+    "boolean": _is_boolean,
+    "bigint": _is_integer,
+    "double": _is_number,
+    "timestamp": _is_time,
+    "string": _is_string,
+}
+"""Type -> whether a value has it. Of types that as many values have, the first one is taken."""
 
 
 def _stream_name(file: Path) -> str:
@@ -201,5 +273,5 @@ def _stream_name(file: Path) -> str:
 
 
 def _yaml(name: str) -> str:
-    is_plain = _WORD.fullmatch(name) and name.lower() not in _YAML_WORDS
+    is_plain = _WORD.fullmatch(name) and name.lower() not in YAML_WORDS
     return name if is_plain else json.dumps(name, ensure_ascii=False)

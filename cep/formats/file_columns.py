@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from cep.errors import InputError
 from cep.expression import Type
@@ -34,7 +35,7 @@ def carriage_returns(name: str) -> InputError:
     return InputError(
         "E0642",
         f"the lines of `{name}` end in carriage returns without line feeds",
-        f"convert them, for example: tr '\\r' '\\n' < {name} > new.csv",
+        f"convert them, for example: tr '\\r' '\\n' < {name} > new{PurePath(name).suffix}",
     )
 
 

@@ -294,7 +294,7 @@ def _check_name(document: Document, name: str, node: yaml.Node, seen: dict[str, 
             f"`{name}` cannot be a column's name",
             node,
             "names that begin with _ or # are the engine's own",
-            f"give it another name: id: {{type: string, field: {name}}}",
+            f"give it another name: id: {{type: string, field: {repr(name) if name[0] == '#' else name}}}",
         )
     other = seen.setdefault(name.casefold(), name)
     if other != name:

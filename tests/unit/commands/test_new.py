@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 
 import pyarrow as pa
@@ -180,7 +180,6 @@ def test_the_streams_file_has_the_columns_of_a_file_of_events(tmp_path: Path, na
     [
         ("e.csv", "a,b\n1,2\n", "no column of times among a, b"),
         ("e.csv", "", "no events"),
-        ("e.json", "[]\n", "no events"),
         ("e.txt", "a,b\n", "none of the formats"),
         ("e.parquet", "no parquet", "cannot be read"),
     ],
@@ -258,3 +257,94 @@ def test_the_streams_file_is_above_both_the_rule_and_the_events_but_not_above_th
     done = cep("new", back / "rules/r", "--template", "count", "--from", back / "events/e.csv")
     assert done.exit_code == 0, done.output
     assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("streams.yaml")] == [written]
+
+
+MESSY = [
+    '{"_id": 1, "card": "c1", "ts": "2026-01-01T10:00:00Z", "amount": "7"}',
+    '{"_id": 2, "card": 5, "ts": 1767261660, "amount": 1}',
+    '{"_id": 3, "card": "c1", "ts": "2026-01-01T10:02:00Z", "amount": 2.5}',
+]
+
+
+def test_of_a_column_with_several_types_the_type_of_most_values_is_declared_and_the_others_are_named(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "e.jsonl").write_text("\n".join(MESSY))
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.jsonl")
+    assert done.exit_code == 0, done.output
+    assert '1 row is no event: field `amount` is not of type double: "7"\n' in done.output
+    assert "1 row is no event: field `card` is not of type string: 5\n" in done.output
+    (stream,) = load_streams(tmp_path / "streams.yaml").values()
+    assert {field.name: field.ddl for field in stream.fields} == {
+        "id": "bigint", "card": "string", "ts": "timestamp", "amount": "double"
+    }  # fmt: skip
+    assert stream.fields[0].place == ("_id",)
+    done = cep("match", tmp_path / "r.cep", "-i", tmp_path / "e.jsonl")
+    assert "malformed                2" in done.output, done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("e.json", b'[{"ts": "2026-01-01"},\n {"ts": "2026-01-01"}]\n', "error[E0640]: "),
+        ("e.json", b'{\n "ts": "2026-01-01",\n "a": 1\n}\n', "error[E0641]: "),
+        ("e.jsonl", '{"ts": "2026-01-01"}\n'.encode("utf-16"), "error[E0642]: "),
+        ("e.jsonl", b'{"ts": "2026-01-01"}\r{"ts": "2026-01-01"}\r', "> {folder}/new.jsonl"),
+        ("e.csv", CSV.replace("\n", "\r").encode(), "error[E0642]: "),
+        ("e.csv", CSV.replace("note", "ok").encode(), "has column `ok` more than once"),
+        ("e.csv", b"ts,a,A\n2026-01-01,1,2\n", "`A` and `a` differ in upper and lower case only"),
+    ],
+)
+def test_a_file_that_cep_match_refuses_is_refused_with_the_same_advice(
+    tmp_path: Path, name: str, data: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    done = cep("new", tmp_path / "r", "--from", tmp_path / name)
+    assert done.exit_code == 1, done.output
+    assert said.replace("{folder}/", "") in done.output
+    assert not (tmp_path / "streams.yaml").exists()
+
+
+def test_a_csv_file_in_utf_16_is_declared_so(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text(CSV.replace(",", "\t"), encoding="utf-16")
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.csv")
+    assert done.exit_code == 0, done.output
+    assert "    csv: {encoding: utf-16, delimiter: tab}\n" in (tmp_path / "streams.yaml").read_text()
+    done = cep("match", tmp_path / "r.cep", "-i", tmp_path / "e.csv")
+    assert "events                   3" in done.output, done.output
+
+
+def test_columns_of_parquet_are_declared_only_with_types_in_which_they_are_read(tmp_path: Path) -> None:
+    table = {
+        "day": pa.array([date(2026, 1, 1)] * 2), "ts": pa.array([-1, 1500], pa.timestamp("ns")),
+        "big": pa.array([1, 2], pa.uint64()), "bits": pa.array([b"a", b"b"]), "none": pa.nulls(2),
+        "card": ["c1", "c2"], "n": pa.array([1, 2], pa.uint32()),
+    }  # fmt: skip
+    pq.write_table(pa.table(table), tmp_path / "e.parquet")
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.parquet")
+    assert done.exit_code == 0, done.output
+    assert "1 row is no event: event time `ts` is outside valid_time\n" in done.output
+    (stream,) = load_streams(tmp_path / "streams.yaml").values()
+    assert {field.name: field.ddl for field in stream.fields} == {
+        "day": "date", "ts": "timestamp", "none": "string", "card": "string", "n": "bigint"
+    }  # fmt: skip
+    assert stream.event_time == "ts"
+    assert cep("match", tmp_path / "r.cep", "-i", tmp_path / "e.parquet").exit_code == 0
+
+
+def test_columns_named_like_those_of_matches_and_words_of_yaml_do_not_spoil_the_rule(tmp_path: Path) -> None:
+    text = "ts,rule,TRUE,NULL\n2026-01-01,r,a,1\n2026-01-02,r,a,2\n"
+    (tmp_path / "e.csv").write_text(text)
+    assert cep("new", tmp_path / "r", "--from", tmp_path / "e.csv").exit_code == 0
+    assert "PARTITION BY `TRUE`\n" in (tmp_path / "r.cep").read_text()
+    assert cep("lint", tmp_path).exit_code == 0
+    assert "all passed" in cep("test", tmp_path).output
+
+
+def test_a_whole_number_is_the_value_of_the_rule_and_no_tie_break_if_there_is_no_other(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "e.csv").write_text("ts,sensor,value\n2026-01-01,s1,1\n2026-01-02,s1,2\n")
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.csv")
+    assert done.exit_code == 0, done.output
+    assert "value < small" in (tmp_path / "r.cep").read_text()
