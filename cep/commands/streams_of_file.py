@@ -189,7 +189,7 @@ def _of_json(file: Path) -> _First:
 def _of_parquet(file: Path) -> _First:
     with pq.ParquetFile(file) as parquet:
         schema = parquet.schema_arrow
-        # Only texts and whole numbers are looked at; all values of a time may not be times of Python.
+        # Only texts and whole numbers are read: Python cannot have every time that Arrow has.
         batches = parquet.iter_batches(_MOST_ROWS)
         batch = next(batches, pa.RecordBatch.from_pylist([], schema))
     types = {item.name: _ddl_of_arrow(item.type) for item in schema}
