@@ -10,6 +10,7 @@ import click
 
 from cep.commands.group import show
 from cep.commands.history import Given, Runner, history_options
+from cep.commands.match import refuse_overwriting
 from cep.commands.options import AS_JSON
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def backtest(
     readers = [compiled.rule_set, *([old] if old else [])]
     keeps = len(readers) > 1 or bool(variants) or report is not None
     runner = Runner(given, readers, scope, keeps=keeps)
+    if output is not None and not given.spark:
+        refuse_overwriting(runner.paths, given.input_format, [Path(output)])
     found = runner.run(compiled.rule_set)
     if output is not None:
         write_table(output, found.matches, match_rows(compiled.rule_set, found.matches))

@@ -182,6 +182,7 @@ def _fired_json(fired: Fired) -> dict[str, Any]:
 
 def _fired_lines(compared: Sequence[Fired], limit: int) -> Iterator[str]:
     """Yield a line for each rule, then one for each key and day on which something differs."""
+    from cep.diagnostics.safe_text import for_terminal
     from cep.output.compare import by_rule
 
     sums = by_rule(compared)
@@ -197,7 +198,7 @@ def _fired_lines(compared: Sequence[Fired], limit: int) -> Iterator[str]:
         key = ", ".join(f"{name} {value}" for name, value in item.key)
         words = (("moved", item.moved), ("newly", item.newly), ("no longer", item.no_longer))
         told = ", ".join(f"{word} {number:,}" for word, number in words if number)
-        yield f"{item.day}  {item.rule:<{width}}  {key}: {told}"
+        yield for_terminal(f"{item.day}  {item.rule:<{width}}  {key}: {told}")
     if len(differing) > limit:
         yield f"... and {len(differing) - limit:,} more; see --limit and --format json"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -10,6 +11,7 @@ from typing import Any, TextIO
 import click
 
 from cep.diagnostics.diagnostic import Diagnostic, in_order, render
+from cep.diagnostics.safe_text import for_terminal
 from cep.errors import CepError, RuleError
 
 EXIT_PROBLEMS = 1
@@ -17,6 +19,7 @@ EXIT_PASSED_OVER = 3
 EXIT_STATE_ENDS = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
+EXIT_UNREAD = 141
 
 MEANING_OF_EXIT = {
     0: "done",
@@ -25,6 +28,7 @@ MEANING_OF_EXIT = {
     EXIT_PASSED_OVER: "done, but not every file was read as it is",
     EXIT_INTERNAL: "a fault of spark-cep",
     EXIT_INTERRUPTED: "interrupted",
+    EXIT_UNREAD: "nobody reads the output any more",
 }
 """Every exit code, in short; docs/reference/cli.md says more."""
 
@@ -34,6 +38,9 @@ class ErrorReportingGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn errors into a message and an exit code."""
+        for name in ("stdout", "stderr"):  # None if the shell has closed it
+            if getattr(sys, name) is None:
+                setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -42,14 +49,16 @@ class ErrorReportingGroup(click.Group):
             click.echo(shown(error.diagnostics, sys.stderr), err=True)
             ctx.exit(EXIT_PROBLEMS)
         except CepError as error:
-            click.echo(str(error), err=True)
+            click.echo(for_terminal(str(error)), err=True)
             ctx.exit(EXIT_PROBLEMS)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(EXIT_INTERRUPTED)
         except Exception as error:
-            if ctx.params.get("debug") or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+            if ctx.params.get("debug"):
                 raise
+            if isinstance(error, OSError) and _is_of_output(error):
+                ctx.exit(_without_output(error))
             first_line = (str(error).splitlines() or [""])[0]
             click.echo(
                 f"internal error: {type(error).__name__}: {first_line}\n"
@@ -57,6 +66,24 @@ class ErrorReportingGroup(click.Group):
                 err=True,
             )
             ctx.exit(EXIT_INTERNAL)
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Return whether the error is one of writing to standard output, as `click.echo` does."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is click.echo.__code__
+
+
+def _without_output(error: OSError) -> int:
+    """Return the exit code of a command whose output cannot be written; say why, unless nobody reads it."""
+    if error.errno != errno.EPIPE:
+        from cep.write_errors import write_error
+
+        click.echo(str(write_error("standard output", error)), err=True)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is written at the end
+    return EXIT_UNREAD if error.errno == errno.EPIPE else EXIT_PROBLEMS
 
 
 def show(problems: Sequence[Diagnostic], err: bool = True) -> None:

@@ -158,6 +158,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     rule_set = _chosen(compiled, chosen).with_corrections(corrections)
     rule_set = rule_set.telling_version() if rule_version else rule_set
     events = input_paths(rule_set, inputs)
+    refuse_overwriting(events, file_format, [Path(path) for path in files])
     watched = Reading(progress_line(quiet, progress), quiet, rule_set)
 
     def deliver(result: Result) -> None:
@@ -309,6 +310,24 @@ def input_paths(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
                 f"of which stream is `{text}`? Write STREAM=FILE, STREAM one of {', '.join(rules.inputs)}"
             )
     return named
+
+
+def refuse_overwriting(
+    inputs: str | Mapping[str, str], file_format: str | None, outputs: Sequence[Path]
+) -> None:
+    """Refuse an output that is one of the files of events, or is named twice."""
+    from cep.formats.files import find_files
+
+    twice = next((path for number, path in enumerate(outputs) if path in outputs[:number]), None)
+    if twice is not None:
+        raise click.UsageError(f"`{twice}` is named for two outputs: write another name for one of them")
+    there = [path for path in outputs if path.exists()]
+    if not there:
+        return
+    paths = [inputs] if isinstance(inputs, str) else list(inputs.values())
+    for file in (Path(name) for path in paths if path != "-" for name in find_files(path, file_format)[0]):
+        if any(path.samefile(file) for path in there if file.exists()):
+            raise click.UsageError(f"`{file}` is an input, and an output would replace it: name another file")
 
 
 def _is_name(name: str, path: str, rules: RuleSet) -> bool:

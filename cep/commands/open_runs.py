@@ -11,6 +11,7 @@ import click
 
 from cep.commands.state import cell, runs_of_key, stored_state_of
 from cep.diagnostics.diagnostic import did_you_mean
+from cep.diagnostics.safe_text import for_terminal
 from cep.errors import InputError
 from cep.language import ast
 from cep.language.front_ends import read_rules
@@ -43,7 +44,7 @@ def tell_open_runs(checkpoint: str, names: Sequence[str], key: str, *, as_json: 
     if as_json:
         click.echo(json.dumps({"key": key, "open_runs": runs}, ensure_ascii=False, default=str))
         return
-    click.echo(f"key {key}: {len(runs):,} open run{'' if len(runs) == 1 else 's'}")
+    click.echo(f"key {for_terminal(key)}: {len(runs):,} open run{'' if len(runs) == 1 else 's'}")
     for number, run in enumerate(runs, 1):
         click.echo("\n".join(_open_run(number, run)))
 

@@ -70,6 +70,7 @@ def plot(  # noqa: PLR0913 - an option of the command is an argument
     from cep.write_errors import writing
 
     with writing(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(drawn, encoding="utf-8")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
+from html import escape as html
+
+from cep.diagnostics.safe_text import for_xml
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --soft: #6b7280; --line: #9aa3b2; --paper: #ffffff;
@@ -56,6 +58,11 @@ def path(d: str, kind: str = "line", marker: str = "") -> str:
     return f'<path d="{d}" class="{kind}"{end}/>'
 
 
+def escape(words: str) -> str:
+    """Return a text as the content of an element."""
+    return html(for_xml(words))
+
+
 def quoted(words: str) -> str:
     """Return a text as the value of an attribute."""
-    return f'"{escape(words, quote=True)}"'
+    return f'"{escape(words)}"'

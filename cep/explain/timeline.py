@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from html import escape
 
 from cep.explain import svg
 from cep.schema.time_literals import print_duration, time_for_people
@@ -131,13 +130,13 @@ def _drawn(span: Span, scale: _Scale, top: float) -> Iterator[str]:
     about = f"{span.words}; {_text(span.start_us)} to {_text(span.end_us)}, {length}"
     bar = "bar" if span.is_match else "near-bar"
     line = svg.path(f"M{start:.1f} {y:.1f}H{max(end, start + 1):.1f}", bar)
-    yield f"<g><title>{escape(about)}</title>{line}</g>"
+    yield f"<g><title>{svg.escape(about)}</title>{line}</g>"
     free = 0.0
     is_known = span.marks or span.is_period
     ends = () if is_known else (Mark(span.start_us, ""), Mark(span.end_us, ""))  # its events are not known
     for mark in span.marks or ends:
         x = scale.x(mark.time_us)
-        words = escape(f"{mark.name} {_text(mark.time_us)} {mark.about}".rstrip())
+        words = svg.escape(f"{mark.name} {_text(mark.time_us)} {mark.about}".rstrip())
         kind = "match" if span.is_match else "near"
         yield f'<g><title>{words}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" class="{kind}"/></g>'
         if x >= free:  # names that would cover each other are left to the titles

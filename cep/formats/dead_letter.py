@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from cep.diagnostics.safe_text import for_terminal
 from cep.expression import Type
 from cep.schema.stream import UNITS, Field, Stream
 
@@ -79,10 +80,7 @@ def not_of_type(field: Field, form: str = "") -> str:
 def _shown(value: str) -> str:
     """Return a value shortened, with unprintable characters escaped: reasons are shown on terminals."""
     shown = value if len(value) <= MAX_SHOWN else value[:MAX_SHOWN] + "..."
-    if shown.isprintable():
-        return shown
-    escaped = (sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in shown)
-    return "".join(escaped)
+    return for_terminal(shown).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _advice(field: Field, value: str) -> str:

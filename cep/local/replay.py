@@ -33,6 +33,8 @@ from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 
 _MOST_KEYS = 5
+_MOST_LETTERS = 60
+"""Of a key that an error names."""
 """Keys that an error lists."""
 
 
@@ -175,13 +177,19 @@ class Keys:
         known = [",".join(map(key_text, key)) for key in self._known(1000)]
         near = suggestion(text, known[:200]) if text else None
         listed = (
-            f"keys with the most events: {'; '.join(known[:_MOST_KEYS])}" if known else "there are no events"
+            f"keys with the most events: {'; '.join(map(_short, known[:_MOST_KEYS]))}"
+            if known
+            else "there are no events"
         )
         return InputError(
             "E0898",
             f"{message} ({columns})",
             f"did you mean --key {near}? {listed}" if near else f"write --key; {listed}",
         )
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _MOST_LETTERS else f"{key[:_MOST_LETTERS]}..."
 
 
 def rows_of_key(table: pa.Table, key: Sequence[Any], names: Sequence[str]) -> Mask:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape  # that of xml.sax loads urllib
 
 from cep.diagnostics.diagnostic import Diagnostic, render
+from cep.diagnostics.safe_text import for_xml
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,9 @@ def _test(suite: str, test: Test) -> list[str]:
 
 def _quoted(text: str) -> str:
     """Return a text as the value of an attribute."""
-    return '"' + escape(text).replace("\n", "&#10;").replace("\t", "&#9;") + '"'
+    return '"' + escape(for_xml(text)).replace("\n", "&#10;").replace("\t", "&#9;") + '"'
 
 
 def _cdata(text: str) -> str:
-    """Return a text that XML reads as it is; control characters, which it may not contain, are left out."""
-    allowed = "".join(char for char in text if char >= " " or char in "\n\t")
-    return f"<![CDATA[{allowed.replace(']]>', ']]]]><![CDATA[>')}]]>"
+    """Return a text that XML reads as it is."""
+    return f"<![CDATA[{for_xml(text).replace(']]>', ']]]]><![CDATA[>')}]]>"

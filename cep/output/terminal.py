@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from cep.diagnostics.safe_text import for_terminal
 from cep.expression import Type
 from cep.output.rows import columns_of, match_rows
 from cep.rule_set import MATCH_COLUMNS, RuleSet
@@ -112,4 +113,4 @@ def cell(value: object) -> str:
         case dict():
             return ", ".join(f"{name} {cell(item)}" for name, item in value.items() if item is not None)
         case _:
-            return str(value)
+            return for_terminal(str(value))

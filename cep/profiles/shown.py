@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cep.diagnostics.safe_text import for_terminal
 from cep.profiles.profile import MAX_VALUES, ColumnProfile, Profile
 from cep.schema.time_literals import print_duration, time_for_people
 
@@ -13,7 +14,7 @@ _MOST_SHOWN = 5
 
 def profile_text(profile: Profile) -> str:
     """Return a profile as lines."""
-    return "\n".join(_lines(profile))
+    return for_terminal("\n".join(_lines(profile)))
 
 
 def _lines(profile: Profile) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from cep.diagnostics.diagnostic import Lines, Source, Span, excerpt
+from cep.diagnostics.safe_text import for_terminal
 from cep.schema.stream import Stream
 from cep.why.conditions import time_text
 from cep.why.reasons import Attempt, Event, Failed, Found, Period, Step, Why, WhyRows
@@ -28,7 +29,7 @@ def as_text(why: Why | WhyRows, source: Source | None, streams: Sequence[Stream]
         The streams of the rule: their tie breakers name the events.
     """
     shown = _Shown(source, {stream.name: stream.tie_break for stream in streams})
-    return "\n".join(shown.lines(why) if isinstance(why, Why) else shown.rows(why))
+    return for_terminal("\n".join(shown.lines(why) if isinstance(why, Why) else shown.rows(why)))
 
 
 def as_data(value: Any, source: Source | None) -> Any:

@@ -1,0 +1,21 @@
+"""Texts from data, for terminals and for XML: neither may take a character in them for a command."""
+
+from __future__ import annotations
+
+import re
+
+_NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
+
+def for_terminal(text: str) -> str:
+    """Return a text with unprintable characters escaped, except line feeds and tabs."""
+    return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(sign: str) -> str:
+    return sign if sign.isprintable() or sign in "\n\t" else sign.encode("unicode_escape").decode()
+
+
+def for_xml(text: str) -> str:
+    """Return a text with a replacement for each character that XML cannot contain."""
+    return _NOT_IN_XML.sub("\ufffd", text)

@@ -1,0 +1,115 @@
+"""What the command does if its output cannot be written, nobody reads it, or it would replace an input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cep.commands.cli import main
+from tests.unit.test_readme import folder as folder
+
+_SETTLED = {**os.environ, "PYTHONWARNINGS": "ignore"}
+KEY = "\u202e<b>\x07\x1b[31m\n"
+SHOWN = r"\u202e<b>\x07\x1b[31m"
+
+
+def cep(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of a shell in which `cep` is this command."""
+    line = command.replace("cep ", f"{shlex.quote(sys.executable)} -m cep ", 1)
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=_SETTLED, check=False)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_behind_standard_output_is_named(folder: Path) -> None:
+    done = in_shell("cep explain card_testing.cep > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error[E0616]: no space is left to write `standard output`: ")
+
+
+def test_if_nobody_reads_the_output_any_more_the_command_ends_silently_with_its_own_exit_code(
+    folder: Path,
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    line = [sys.executable, "-m", "cep", "explain", "card_testing.cep"]
+    done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, env=_SETTLED, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_standard_output_or_error_is_no_fault(folder: Path, closed: str) -> None:
+    done = in_shell(f"cep match card_testing.cep -i events.jsonl {closed}")
+    assert done.returncode == 0
+    assert "internal error" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["match", "backtest"])
+@pytest.mark.parametrize("given", ["events.jsonl", "."])
+def test_an_output_that_is_an_input_is_refused_and_the_input_stays(
+    folder: Path, verb: str, given: str
+) -> None:
+    before = (folder / "events.jsonl").read_bytes()
+    done = cep(verb, "card_testing.cep", "-i", given, "-o", "./events.jsonl")
+    assert done.exit_code == 2
+    assert "`events.jsonl` is an input, and an output would replace it" in done.output
+    assert (folder / "events.jsonl").read_bytes() == before
+
+
+def test_two_outputs_with_one_name_are_refused(folder: Path) -> None:
+    done = cep("match", "card_testing.cep", "-i", "events.jsonl", "-o", "a.csv", "--dead-letter", "a.csv")
+    assert done.exit_code == 2
+    assert "`a.csv` is named for two outputs" in done.output
+    assert not (folder / "a.csv").exists()
+
+
+@pytest.fixture
+def odd_key(folder: Path) -> Path:
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**line, "card_id": KEY}) + "\n" for line in lines if line["card_id"] == "c1")
+    (folder / "events.jsonl").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["why", "card_testing.cep", "-i", "events.jsonl", "--key", KEY],
+        ["why", "card_testing.cep", "-i", "events.jsonl", "--key", "c1"],
+        ["profile", "events.jsonl"],
+        ["diff", "card_testing.cep", "other.cep", "-i", "events.jsonl"],
+    ],
+)
+def test_characters_that_steer_a_terminal_are_shown_not_sent(odd_key: Path, line: list[str]) -> None:
+    text = (odd_key / "card_testing.cep").read_text()
+    (odd_key / "other.cep").write_text(text.replace("10 MINUTES", "1 MINUTE"))
+    done = cep(*line)
+    assert SHOWN in done.output, done.output
+    assert all(sign not in done.output for sign in "\u202e\x07\x1b")
+
+
+def test_a_picture_of_a_key_with_control_characters_is_xml(odd_key: Path) -> None:
+    from xml.etree import ElementTree
+
+    done = cep("plot", "card_testing.cep", "-i", "events.jsonl", "--key", KEY, "-o", "new/folder/a.svg")
+    assert done.exit_code == 0, done.output
+    assert "\ufffd[31m" in "".join(ElementTree.parse("new/folder/a.svg").getroot().itertext())
+
+
+def test_an_error_names_only_the_beginning_of_a_long_key(folder: Path) -> None:
+    text = (folder / "events.jsonl").read_text()
+    (folder / "events.jsonl").write_text(text.replace('"c1"', f'"{"x" * 5000}"'))
+    done = cep("why", "card_testing.cep", "-i", "events.jsonl", "--key", "y")
+    assert f"{'x' * 60}...; " in done.output or f"{'x' * 60}...\n" in done.output
+    assert len(done.output) < 400
