@@ -59,8 +59,12 @@ def test_a_restored_savepoint_with_twice_the_key_groups_reads_what_came_after_it
     file = tmp_path / "pipeline.yaml"
     file.write_text(f"{text}first\n")
     usual = MicroBatches.complete
+    n_saved = 0
 
     def saving(batches: MicroBatches, batch: int, counts: Counts, reported: Days | None) -> None:
+        nonlocal n_saved
+        if batch < SAVED_IN:
+            n_saved += counts.events
         if batch == SAVED_IN:
             save(str(tmp_path / "first"), str(tmp_path / "saved"))
         usual(batches, batch, counts, reported)
@@ -75,7 +79,9 @@ def test_a_restored_savepoint_with_twice_the_key_groups_reads_what_came_after_it
     file.write_text(f"{text}second\nat_end: finish\n")
     with pytest.raises(StateError, match=r"E0849.*is not the latest state of its stream"):
         run(file)
-    assert run(file, accepts=True).events == N_EVENTS + N_MORE - SAVED_IN * OF_A_BATCH
+    # In NATS, the messages of the other subject count for the size of a micro-batch, too.
+    assert n_saved == SAVED_IN * OF_A_BATCH or (name == "nats" and 0 < n_saved < SAVED_IN * OF_A_BATCH)
+    assert run(file, accepts=True).events == N_EVENTS + N_MORE - n_saved
     (tmp_path / "events.json").write_bytes(b"\n".join(events))
     local = match_file(tmp_path / "rules.cep", tmp_path / "events.json").matches
     assert in_files(tmp_path / "out") == sorted(local.column("match_id").to_pylist())
