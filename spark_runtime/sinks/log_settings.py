@@ -56,6 +56,10 @@ def read_log(settings: Settings, name: str) -> LogSpec | None:
         return None
     spec = replace(declared.read(LogSpec, inner, is_complete=True), rows=rows)
     if is_remote(spec.path):
-        advice = "write a folder that this machine and the workers share"
-        settings.problem("E0843", f"`{name}` on remote storage", name, "not on a disk", advice)
+        advice = (
+            "write a folder that this machine and the workers share; for the same rows on remote storage, "
+            "add a sink, or replay the log into one: cep replay PIPELINE --into '{format: parquet, path: s3a://...}'"
+        )
+        label = "`cep replay` and `cep backfill --gaps` read it from a disk, without Spark"
+        settings.problem("E0843", f"`{name}` on remote storage", name, label, advice)
     return spec

@@ -293,3 +293,36 @@ def test_a_run_that_was_stopped_for_longer_than_its_lease_writes_no_more(lake: L
         assert "E0711" in first.said
         assert "did not renew its lease" in first.said
     lake.require_right("stopped")
+
+
+def test_a_log_on_a_disk_is_replayed_into_sinks_on_s3_once_and_from_an_offset_on(lake: Lake) -> None:
+    def cep(*words: object) -> str:
+        command = [sys.executable, "-m", "cep", "replay", str(settings), *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def replayed(name: str, form: str, *words: object) -> str:
+        return cep("--into", f"{{format: {form}, path: 's3a://{BUCKET}/{name}/{form}'}}", *words)
+
+    settings = lake.settings("logged", log=str(lake.folder / "log"))
+    lake.run(settings)
+    lake.require_right("logged")
+    n_all = len(lake.expected)
+    for form in ("parquet", "json"):
+        assert replayed("again", form).startswith(f"wrote {n_all:,} rows of ")
+    assert replayed("again", "json").startswith("wrote 0 rows of 0 micro-batches; ")
+    lake.require_right("again")
+    entries = [json.loads(line) for line in cep("--list", "--format", "json").splitlines()]
+    last = [entry for entry in entries if entry["kind"] == "matches"][-2:]
+    n_last = sum(entry["rows"] for entry in last)
+    assert 0 < n_last < n_all
+    assert replayed("of-offset", "json", "--from", last[0]["offset"]).startswith(
+        f"wrote {n_last:,} rows of 2 "
+    )
+    assert replayed("of-time", "json", "--from", last[0]["written"]).startswith(
+        f"wrote {n_last:,} rows of 2 "
+    )
+    found = [_of(lake.s3.objects(f"{name}/"), f"{name}/json/", ".json") for name in ("of-offset", "of-time")]
+    assert found[0] == found[1]
+    assert sum(len(data.splitlines()) for data in found[0]) == n_last

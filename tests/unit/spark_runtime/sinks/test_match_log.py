@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from cep.commands.cli import main
 from cep.errors import RuleError, StateError
 from spark_runtime.connectors.files.sink import FolderSink
 from spark_runtime.connectors.files.writers import ParquetWriter
@@ -186,3 +188,21 @@ def test_a_wrong_setting_is_refused_with_its_place(
         pipeline(tmp_path, *settings)
     (problem,) = caught.value.diagnostics
     assert (problem.code, title in problem.title, problem.span is not None) == (code, True, True), problem
+
+
+@pytest.mark.parametrize("words", [["replay", "--into", "json"], ["backfill", "--gaps"], ["run"]])
+def test_a_log_on_an_object_store_is_refused_by_each_command_that_needs_it(
+    tmp_path: Path, words: list[str]
+) -> None:
+    with pytest.raises(RuleError):
+        pipeline(tmp_path, "checkpoint: c", "log: s3a://lake/l")
+    file = next(tmp_path.glob("*.yaml"))
+    result = CliRunner().invoke(main, [words[0], str(file), *words[1:]])
+    assert result.exit_code == 1
+    assert result.output.startswith("error[E0843]: `log` on remote storage\n")
+    where, help_text = result.output.splitlines()[-3::2]
+    assert where.endswith("^ `cep replay` and `cep backfill --gaps` read it from a disk, without Spark")
+    assert help_text == (
+        "help: write a folder that this machine and the workers share; for the same rows on remote storage, "
+        "add a sink, or replay the log into one: cep replay PIPELINE --into '{format: parquet, path: s3a://...}'"
+    )
