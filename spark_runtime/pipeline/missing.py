@@ -170,7 +170,4 @@ def _take_up_corrected(
 
 
 def _say_filled(say: Callable[[str], None], done: Done, what: str, taken: Taken) -> None:
-    say(
-        f"gaps are filled from micro-batch {done.batch + 1:,} on: {what}, "
-        f"{taken.n_events:,} events since `cep backfill`"
-    )
+    say(f"gaps are filled from micro-batch {done.batch + 1:,} on: {what}, {taken.since}")

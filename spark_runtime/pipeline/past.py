@@ -27,13 +27,14 @@ from cep.engine.event_time.watermark import START_OF_TIME_US, late_by_us, split_
 from cep.engine.matching.changed_rules import begun, begun_apart
 from cep.engine.matching.matcher import Emit, Matcher
 from cep.engine.prepare.device_clocks import DeviceClocks
+from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk
 from cep.formats.intake import count_chunk, partition_name
 from cep.rule_set import RuleSet
 from spark_runtime.event_time.reached import Reached, latest_time
 from spark_runtime.pipeline.course import Mark
-from spark_runtime.sources.protocol import Planner, Range, Source
+from spark_runtime.sources.protocol import GoneError, Planner, Range, RereadingPlanner, Source
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state
 
 NOWHERE = -2
@@ -190,8 +191,19 @@ class Past:
 
         Raises InputError: what was read then can no longer be read.
         """
+        try:
+            self._read(course, until, put)
+        except GoneError as gone:
+            raise InputError(
+                gone.code,
+                f"{gone.fact}, so the past can no longer be read from there",
+                "let new rules begin later: `cep backfill --from`; to let them begin with what is left, and "
+                "count the rest: `on_lost: go_on`",
+            ) from gone
+
+    def _read(self, course: Sequence[Mark], until: Mark, put: Emit) -> None:
         is_known = bool(course) and self.position.batch >= course[0].batch
-        self._n_all = sum(size for _, size, _ in self._ranges(until.offsets))
+        self._n_all = sum(size for _, size, _ in self._ranges(until.offsets, Counts()))
         for mark in [*(mark for mark in course if self.position.batch < mark.batch <= until.batch), until]:
             if is_known:
                 self._read_as_then(mark)
@@ -205,26 +217,35 @@ class Past:
 
     # ------------------------------------------------------------ ranges
 
-    def _ranges(self, end: Mapping[str, Any]) -> list[tuple[str, int, Range]]:
-        """Return the ranges from the position to an offset, each with its stream and its size in bytes."""
-        return [
-            (name, size, part)
-            for name, planner in self._planners.items()
-            if name in end
-            for size, part in planner.ranges(self.position.offsets.get(name, planner.start()), end[name])
-        ]
+    def _ranges(self, end: Mapping[str, Any], counts: Counts) -> list[tuple[str, int, Range]]:
+        """Return the ranges from the position to an offset, each with its stream and its size in bytes.
+
+        `counts`: what is gone is added.
+        """
+        found: list[tuple[str, int, Range]] = []
+        for name, planner in self._planners.items():
+            if name not in end:
+                continue
+            start = self.position.offsets.get(name, planner.start())
+            if isinstance(planner, RereadingPlanner):
+                parts, gone = planner.ranges_again(start, end[name])
+                counts.add(Counts(lost=dict(gone)))
+            else:
+                parts = planner.ranges(start, end[name])
+            found += [(name, size, part) for size, part in parts]
+        return found
 
     def _read_as_then(self, mark: Mark) -> None:
         """Read up to a mark; events are late by the watermark of then."""
         guards: dict[tuple[str, str], AheadGuard] = {}
-        for name, size, part in self._ranges(mark.offsets):
+        for name, size, part in self._ranges(mark.offsets, self.counts):
             self._read_range(name, size, part, guards, mark.late_us)
         self._note(guards)
 
     def _read_anew(self, mark: Mark, put: Emit) -> None:
         """Read up to a mark before which nothing is known of the course."""
         queues: dict[tuple[str, str], list[tuple[int, Range]]] = {}
-        for name, size, part in self._ranges(mark.offsets):
+        for name, size, part in self._ranges(mark.offsets, self.counts):
             queues.setdefault((name, self._sources[name].partition(part)), []).append((size, part))
         guards: dict[tuple[str, str], AheadGuard] = {}
         latest: dict[tuple[str, str], int] = {}

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.counts import Counts
 from cep.engine.corrections.filled_gaps import Written
 from cep.errors import StateError
 from cep.program.changes import BEGINNING, Changes
@@ -318,8 +319,7 @@ def take_up(
     warm = write_taken(checkpoint, done, prepared, taken, pa.concat_tables(rows) if rows else None)
     n_rows = sum(table.num_rows for table in rows)
     say(
-        f"{', '.join(f'`{name}`' for name in begin)} begin with the past: "
-        f"{taken.n_events:,} events since `cep backfill`"
+        f"{', '.join(f'`{name}`' for name in begin)} begin with the past: {taken.since}"
         + (f", {n_rows:,} matches of the past are reported" if n_rows else "")
     )
     return warm
@@ -328,14 +328,21 @@ def take_up(
 class Taken(NamedTuple):
     """The state of rules with a past.
 
-    `data`: `Past.snapshot`. `n_events`: how many events came since `cep backfill`. `reached_us`: the event
+    `data`: `Past.snapshot`. `counts`: what was read since `cep backfill`. `reached_us`: the event
     time that the stream has reached; the state lags behind it if `brought_up` found matches beyond it.
     """
 
     rules: RuleSet
     data: bytes
-    n_events: int
+    counts: Counts
     reached_us: int
+
+    @property
+    def since(self) -> str:
+        """What was read since `cep backfill`, as text."""
+        n_lost = sum(self.counts.lost.values())
+        gone = f" ({n_lost:,} messages are gone)" if n_lost else ""
+        return f"{self.counts.events:,} events since `cep backfill`{gone}"
 
 
 def brought_up(
@@ -383,7 +390,7 @@ def brought_up(
         past.catch_up(put if beyond is None else beyond.put)
         reached_us = past.position.reached.watermark_us
     assert reached_us is not None
-    return Taken(needed, past.snapshot() if beyond is None else before, past.counts.events, reached_us)
+    return Taken(needed, past.snapshot() if beyond is None else before, past.counts, reached_us)
 
 
 def write_taken(

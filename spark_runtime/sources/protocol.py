@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cep.counts import Counts, Highest
+from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk
 from cep.schema.stream import Stream
@@ -24,6 +25,14 @@ Offset = Any
 
 Range = Sequence[Any]
 """Some input that one task reads; JSON values that only its source interprets."""
+
+
+class GoneError(InputError):
+    """Input was removed. `fact`: the part of the message that is true even if the input was read before."""
+
+    def __init__(self, code: str, fact: str, more: str = "", help_text: str = "") -> None:
+        super().__init__(code, f"{fact}{more}", help_text)
+        self.fact = fact
 
 
 class Planner(Protocol):
@@ -124,6 +133,19 @@ class LosingPlanner(Protocol):
 
     def lost(self) -> int:
         """Return how many records were removed, as far as it has found out since the run began."""
+
+
+@runtime_checkable
+class RereadingPlanner(Protocol):
+    """A planner of a source that may have lost what was read, or have other input in its place."""
+
+    def ranges_again(
+        self, start: Offset, end: Offset
+    ) -> tuple[Sequence[tuple[int, Range]], Mapping[str, int]]:
+        """Return `ranges` between two offsets of a run, and how many records are gone, by their origin.
+
+        Raises GoneError: the source does not go on without them.
+        """
 
 
 @runtime_checkable

@@ -26,12 +26,15 @@ class MadeLog:
         Stores values in a partition.
     remake
         Deletes the log and makes it again.
+    forget
+        Removes the first messages of partition 0, as retention does: so many, or more.
     """
 
     log: MessageLog
     settings: str
     send: Callable[[int, Sequence[bytes]], None]
     remake: Callable[[], None]
+    forget: Callable[[int], None]
 
 
 def in_kafka(broker: Broker) -> MadeLog:
@@ -45,6 +48,7 @@ def in_kafka(broker: Broker) -> MadeLog:
         f'format: kafka, brokers: "{broker.address}", topic: {topic}',
         lambda partition, values: broker.send(topic, values, partition),
         lambda: broker.remake(topic, 2),
+        lambda n: broker.forget(topic, 0, n),
     )
 
 
@@ -60,6 +64,7 @@ def in_nats(server: NatsServer) -> MadeLog:
         settings,
         lambda partition, values: server.send(stream, values, str(partition)),
         lambda: server.remake(stream),
+        lambda n: server.forget(stream, n + 1),
     )
 
 
@@ -74,14 +79,16 @@ def in_kinesis(server: KinesisServer) -> MadeLog:
         f'format: kinesis, endpoint_url: "{server.address}", stream_name: {stream}',
         lambda partition, values: server.send(stream, values, partition),
         lambda: server.remake(stream, 2),
+        lambda n: server.forget(stream, 0, n + 1),
     )
 
 
 def in_rabbitmq(server: Rabbit) -> MadeLog:
-    """Make two streams."""
+    """Make two streams, which keep the last 400 kB or so."""
     from spark_runtime.connectors.rabbitmq.log import RabbitLog
 
-    streams = (server.stream(), server.stream())
+    limits = {"x-max-length-bytes": 400_000, "x-stream-max-segment-size-bytes": 50_000}
+    streams = (server.stream(**limits), server.stream())
     address = f"127.0.0.1:{server.stream_port}"
 
     def remake() -> None:
@@ -93,4 +100,5 @@ def in_rabbitmq(server: Rabbit) -> MadeLog:
         f'format: rabbitmq_stream, servers: "{address}", stream_name: {list(streams)}',
         lambda partition, values: server.send(streams[partition], values),
         remake,
+        lambda n: server.send(streams[0], [bytes(10_000)] * 60),  # a server removes whole segments
     )

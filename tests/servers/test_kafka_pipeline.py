@@ -12,11 +12,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from cep.commands.cli import main
 from cep.errors import CepError
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
@@ -260,36 +258,3 @@ def test_matches_in_a_topic_are_the_stream_and_the_table_of_the_next_pipeline(
     assert (counts.events, counts.malformed) == (len(odd_numbers.NUMBERS), 0)
     lines = [line for file in tmp_path.rglob("part-*") for line in file.read_text().splitlines()]
     assert odd_numbers.found(map(json.loads, lines)) == odd_numbers.expected()
-
-
-MORE_RULES = """
-RULE triple FROM ticks PARTITION BY k PATTERN a -> b -> c WITHIN 2 HOURS
-DEFINE a AS id >= 0, b AS id > a.id, c AS id > b.id MEASURES c.id AS third
-"""
-
-
-def test_a_new_rule_begins_with_what_the_topic_still_has(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    topic, source = broker.topic(n_partitions=2), ", max_events_per_trigger: 150"
-
-    def send(first: int, end: int) -> None:
-        for partition in range(2):
-            numbers = range(first + partition, end, 2)
-            broker.send(topic, [tick(i, i, f"k{i % 5}") for i in numbers], partition=partition)
-
-    send(0, 600)
-    file = pipeline(tmp_path, broker, topic, "reload: on change", sink=TO_FILES, source=source)
-    quiet_run(file)
-    send(600, 800)
-    (tmp_path / "rules.cep").write_text(RULES + MORE_RULES)
-    result = CliRunner().invoke(main, ["backfill", str(file), "--matches", "alert"])
-    assert "read 600 events up to micro-batch" in result.output, result.output
-    file.write_text(f"{file.read_text()}at_end: finish\n")
-    quiet_run(file)
-    events = tmp_path / "events.json"
-    events.write_text("".join(message.value().decode() + "\n" for message in broker.messages(topic)))
-    rules = compile_rulebook(load_rulebook([tmp_path / "rules.cep"])).rule_set
-    matches = match_file(rules, events).matches
-    assert {"pair", "triple"} == set(matches.column("rule").to_pylist())
-    assert in_files(tmp_path / "out") == sorted(matches.column("match_id").to_pylist())

@@ -3,7 +3,9 @@
 Sequence numbers have gaps, and Kinesis does not report where a shard ends. So the driver reads ahead and
 remembers the sequence numbers that it has seen; a worker reads from one known number to another.
 
-A position is the sequence number of the last message that was read. Below 0 it is a time, or the start.
+A position is the sequence number of the last message that was read. Below 0 it is a time, or the start. Below
+the start, it is the start minus the sequence number of the next message. An offset has that of the first one
+that was read of a shard, so who reads the shard again finds out if that was removed.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from spark_runtime.connectors.message_logs.log import (
     RemovedError,
 )
 from spark_runtime.event_time.partitions import place_text
+from spark_runtime.sources.protocol import GoneError
 
 METADATA = ("key", "shard", "sequence", "timestamp")
 """What may be a column in addition to the value."""
@@ -284,10 +287,10 @@ class KinesisClient:
         if records and int(records[0]["SequenceNumber"]) == position:
             return iterator, {**answer, "Records": records[1:]}
         if not self._log.goes_on_without:
-            raise InputError(
+            raise GoneError(
                 "E0884",
-                f"`{self._log.origin(place)}` has removed the last message that was read, and perhaps others "
-                "behind it that were not",
+                f"`{self._log.origin(place)}` has removed the last message that was read",
+                ", and perhaps others behind it that were not",
                 "let the stream keep its messages for longer; to continue: `on_lost: go_on`",
             )
         origin = self._log.origin(place)
@@ -320,18 +323,36 @@ class KinesisClient:
 
     def bounds(self, place: Place, start: int, end: int) -> tuple[int, int]:
         """Return the first message after `start`, and the position after the last one up to `end`."""
+        if start < BEGINNING:
+            return BEGINNING - start, end + 1
         shard = self._shards.get(place)
         if shard is not None and shard.start is not None and shard.start <= start:
             at = shard.index(start)
             if at < len(shard.sequences):
                 return shard.sequences[at], end + 1
-        iterator: str | None = self._iterator(place, start)
+        first = self._first_behind(place, start)
+        # What is gone is reported by who reads it.
+        return first if first is not None and first <= end else end, end + 1
+
+    def _first_behind(self, place: Place, position: int) -> int | None:
+        """Return the first message after a position; the position itself if its message is gone, or None."""
+        iterator: str | None = self._iterator(place, position, "AT_SEQUENCE_NUMBER")
+        is_there = position < 0
         while iterator is not None:
-            answer = self._page(place, iterator, 1)
-            if answer["Records"]:
-                return int(answer["Records"][0]["SequenceNumber"]), end + 1
+            answer = self._page(place, iterator, 2)
+            found = [int(record["SequenceNumber"]) for record in answer["Records"]]
+            if found and not is_there and found.pop(0) != position:
+                return position
+            is_there = is_there or bool(answer["Records"])
+            if found:
+                return found[0]
             iterator = answer.get("NextShardIterator") if answer.get("MillisBehindLatest") else None
-        return end, end + 1  # it is gone; its reader reports it
+        return None
+
+    def before_next(self, place: Place, position: int) -> int:
+        """Return the next message after a position as a position."""
+        shard = self._shards[place]
+        return BEGINNING - shard.sequences[shard.index(position)]
 
     def forget(self, positions: Mapping[Place, int]) -> None:
         """Forget messages up to these positions."""
@@ -350,7 +371,7 @@ class KinesisClient:
         found: dict[Place, Portion | None] = {}
         for place, (start, end) in ranges.items():
             shard = self._shards.get(place)
-            if shard is None or shard.start is None or start < shard.start:
+            if shard is None or shard.start is None or BEGINNING <= start < shard.start:
                 found[place] = None
                 continue
             at = shard.index(start)

@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from cep.arrays import I64, Mask
-from cep.errors import InputError, StateError
+from cep.errors import StateError
+from spark_runtime.sources.protocol import GoneError
 
 PEEK_MESSAGES = 64
 """How many messages determine where event times start or end."""
@@ -174,6 +175,12 @@ class AheadReader(Protocol):
     def bounds(self, place: Place, start: int, end: int) -> tuple[int, int]:
         """Return the two numbers that represent `start` and `end` in a range; they are always the same."""
 
+    def before_next(self, place: Place, position: int) -> int:
+        """Return a position before the same next message: who reads from it later finds out if that is gone.
+
+        `ends_behind` has passed the message.
+        """
+
     def forget(self, positions: Mapping[Place, int]) -> None:
         """Forget messages before these positions."""
 
@@ -203,14 +210,15 @@ class MessageLog(Protocol):
         """Return a partition as text, ``orders[3]``, which is also the name of a source partition."""
 
 
-def lost(log: MessageLog, place: Place, first: int, n: int | None) -> InputError:
+def lost(log: MessageLog, place: Place, first: int, n: int | None) -> GoneError:
     """Return the error for `n` messages that were removed before they were read; None: unknown number."""
     noun, origin = log.words.noun, log.origin(place)
     gone = "messages" if n is None else f"{n:,} messages"
     begins = f"`{origin}` begins at offset {first:,} now" if n is not None else f"`{origin}` begins later now"
-    return InputError(
+    return GoneError(
         log.words.lost,
-        f"{begins}: {gone} were removed unread",
+        begins,
+        f": {gone} were removed unread",
         f"let the {noun} keep its messages for longer; to count what is gone and continue: `on_lost: go_on`",
     )
 

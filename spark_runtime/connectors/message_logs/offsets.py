@@ -1,9 +1,10 @@
 """Offsets of a source of messages: as JSON, and in the file that records where a stream started.
 
 For each partition, an offset contains where reading started and where it continues:
-``{"orders": {"0": [0, 981]}}``. Other partitions are read from their start when they appear. An empty name
-identifies the log: ``{"orders": {"": ["THHhIprKSoW", 0], "0": [0, 981]}}``. The number counts how often
-reading has restarted because the log was deleted and recreated. Checkpoints contain offsets.
+``{"orders": {"0": [0, 981]}}``. Where it started may become more exact with the first messages. Other
+partitions are read from their start when they appear. An empty name identifies the log:
+``{"orders": {"": ["THHhIprKSoW", 0], "0": [0, 981]}}``. The number counts how often reading has restarted
+because the log was deleted and recreated. Checkpoints contain offsets.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def between(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[Place, Pos
     before, logs, later = of_json(start), identities(start), identities(end)
     found = {}
     for place, (first, stop) in of_json(end).items():
-        is_continued = place in before and logs[place[0]][1] == later[place[0]][1]
+        is_continued = (
+            place in before and before[place][0] == first and logs[place[0]][1] == later[place[0]][1]
+        )
         found[place] = (before[place][1] if is_continued else first, stop)
     return found
 

@@ -15,6 +15,7 @@ from spark_runtime.connectors.message_logs.catch_up import Backlog, shares_by_ti
 from spark_runtime.connectors.message_logs.log import (
     PEEK_MESSAGES,
     AheadReader,
+    Incarnation,
     LogClient,
     MessageRange,
     Place,
@@ -35,6 +36,7 @@ from spark_runtime.connectors.message_logs.offsets import (
 )
 from spark_runtime.connectors.message_logs.reading import EARLIEST, LATEST, MessageReading
 from spark_runtime.event_time.partitions import NO_SPAN, TimeSpan, Unread
+from spark_runtime.sources.protocol import GoneError
 
 NEW_PARTITIONS_SECONDS = 3.0
 """Seconds between checks for new partitions and for recreated logs."""
@@ -69,6 +71,8 @@ class MessagePlanner:
         self._same_until = float("-inf")  # until then the logs count as those of the checkpoint
         self._same_ends: dict[Place, int] = {}  # their ends at that check
         self._lost: dict[str, int] = {}  # by origin, messages lost with a deleted log
+        self._incarnations: dict[tuple[str, str], Incarnation] = {}  # by log and known text, of the past
+        self._told_until = float("-inf")
 
     # ------------------------------------------------------------ offsets
 
@@ -210,8 +214,55 @@ class MessagePlanner:
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[tuple[int, MessageRange]]:
         """Return the ranges between two offsets of the source, with sizes in bytes."""
+        return self._ranges(between(start, end))
+
+    def ranges_again(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> tuple[list[tuple[int, MessageRange]], dict[str, int]]:
+        """Return the same of messages that a run has read, and by partition how many are gone.
+
+        Those of a log that was deleted and recreated are, and those of a shard that no longer exists. What
+        retention has removed of a partition is found when it is read.
+        """
+        bounds, gone = between(start, end), dict[str, int]()
+        before, then, there = identities(start), identities(end), self._known_places()
+        now = self._told({log: text for log, (text, _) in then.items()})
+        for place, (begin, stop) in list(bounds.items()):
+            log, words = place[0], self.reading.log.words
+            is_other = log in now and not now[log].is_same
+            has_restarted = then[log][1] > before.get(log, NOBODY)[1]
+            if begin == stop or (place in there and not is_other and not has_restarted):
+                continue
+            origin = self.reading.log.origin(place)
+            if not self.reading.goes_on_without:
+                other = f"{words.noun} `{log}` is not the {words.noun} that it was"
+                raise GoneError(
+                    words.lost, other if is_other or has_restarted else f"`{origin}` no longer exists"
+                )
+            gone[origin] = 1 if self.reading.log.reads_ahead else stop - begin
+            if is_other or place not in there:
+                del bounds[place]
+            else:
+                gone[origin] = 1  # nobody knows how many the log before it had
+        return self._ranges(bounds), gone
+
+    def _told(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
+        """Return the identities of logs, asked some seconds ago or now."""
+        if self.clock() >= self._told_until:
+            self._incarnations = {}
+            self._told_until = self.clock() + NEW_PARTITIONS_SECONDS
+        missing = {log: text for log, text in known.items() if (log, text) not in self._incarnations}
+        found = self._client().incarnations(missing) if missing else {}
+        self._incarnations |= {(log, missing[log]): told for log, told in found.items()}
+        return {
+            log: self._incarnations[log, text]
+            for log, text in known.items()
+            if (log, text) in self._incarnations
+        }
+
+    def _ranges(self, bounds: Mapping[Place, Position]) -> list[tuple[int, MessageRange]]:
         ahead, found = self._ahead(), []
-        for place, (begin, stop) in sorted(between(start, end).items()):
+        for place, (begin, stop) in sorted(bounds.items()):
             if ahead is not None:
                 if begin != stop:
                     part = MessageRange(*place, *ahead.bounds(place, begin, stop))
@@ -316,9 +367,12 @@ class MessagePlanner:
             if at < first and not self.reading.goes_on_without:
                 raise lost(log, place, first, first - at)
             left[place] = (min(max(at, first), end), end)
-        found = positions.copy()
+        found, ahead = positions.copy(), self._ahead()
         for place, n in self._shares(left, most).items():
-            found[place] = (positions[place][0], self._behind(place, left[place], n))
+            first, at = positions[place]
+            if ahead is not None and first == at and n:
+                first = ahead.before_next(place, at)
+            found[place] = (first, self._behind(place, left[place], n))
         known = of_json(start)
         read = {place: at for place, at in found.items() if place in known or at[1] > at[0]}
         known_logs = identities(start)
