@@ -144,7 +144,7 @@ class RereadingPlanner(Protocol):
     ) -> tuple[Sequence[tuple[int, Range]], Mapping[str, int]]:
         """Return `ranges` between two offsets of a run, and how many records are gone, by their origin.
 
-        Raises GoneError: the source does not go on without them.
+        Raises GoneError: some are gone, and the source is to refuse that.
         """
 
 
