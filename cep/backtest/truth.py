@@ -161,6 +161,10 @@ def read_truth(path: str | Path, same: Same, matches: pa.Schema) -> tuple[pa.Tab
             raise InputError(
                 "E0690", f"`{name}` of `{path}` is no time", "write times such as 2024-05-01T10:00:00Z"
             ) from None
+    turned = np.flatnonzero(times_us(truth, "start") > times_us(truth, "end"))
+    if len(turned):
+        says = f"`start` of `{path}` is after `end` in row {turned[0] + 1}"
+        raise InputError("E0690", says, "correct the times, or exchange the columns")
     return truth, found
 
 

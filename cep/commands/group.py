@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TextIO
 
 import click
@@ -35,6 +36,12 @@ MEANING_OF_EXIT = {
 
 class ErrorReportingGroup(click.Group):
     """A group of commands that shows errors as text, never as a traceback."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return what is left for the verb. Raises UsageError: an argument is empty."""
+        if not ctx.resilient_parsing:  # a shell completes what may be empty
+            _refuse_empty(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn errors into a message and an exit code."""
@@ -66,6 +73,14 @@ class ErrorReportingGroup(click.Group):
                 err=True,
             )
             ctx.exit(EXIT_INTERNAL)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Refuse an empty argument, which would be a path to the current folder. A key may be an empty text."""
+    for before, text in pairwise(["", *arguments]):
+        if not text and before != "--key":
+            where = f" after `{before}`" if before else ""
+            raise click.UsageError(f"an argument{where} is empty: is a variable of the shell not set?")
 
 
 def _is_of_output(error: OSError) -> bool:

@@ -132,6 +132,11 @@ class Given:
                 raise click.UsageError(f"`{text}` is not COLUMN=COLUMN")
             same[name.strip()] = [column.strip() for column in columns.split(",")]
         stories, found = read_truth(self.truth, same, rules.match_schema)
+        others = sorted(
+            {str(rule) for rule in stories["rule"].to_pylist()} - {rule.name for rule in rules.rules}
+        )
+        if others and not self.quiet:
+            click.echo(f"`{self.truth}` is also about rules that do not run: {', '.join(others)}", err=True)
         return Truth(stories, found, scope)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,20 @@ streams_option = click.option(
     type=click.Path(path_type=Path),
     help="Streams file; without it, the nearest streams.yaml.",
 )
+
+
+class Amount(click.FloatRange):
+    """The type of an option: a number from 0 on that is neither infinite nor NaN."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number. Raises UsageError by `fail`."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no amount.", param, ctx)
+        return number
 
 
 def _values(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

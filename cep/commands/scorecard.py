@@ -14,7 +14,7 @@ import click
 
 from cep.commands.group import show
 from cep.commands.history import Given, Runner, history_options
-from cep.commands.options import AS_JSON
+from cep.commands.options import AS_JSON, Amount
 
 if TYPE_CHECKING:
     from cep.compiler.compile import Compiled
@@ -31,11 +31,19 @@ _WORDS = _CONFIRMED | _REFUSED
     type=click.Path(path_type=Path),
     help="What people found: a CSV or JSON lines file with match_id and verdict, confirmed or false.",
 )
-@click.option("--max-per-day", type=float, default=50.0, show_default=True, help="More alerts: tune.")
+@click.option("--max-per-day", type=Amount(), default=50.0, show_default=True, help="More alerts: tune.")
 @click.option("--max-noise", default="50%", show_default=True, help="A larger share of repeats: tune.")
 @click.option("--min-confirmed", default="30%", show_default=True, help="A smaller share: tune.")
-@click.option("--min-verdicts", default=10, show_default=True, help="With fewer, no share is judged.")
-@click.option("--silent-days", default=30.0, show_default=True, help="So long without an alert: retire.")
+@click.option(
+    "--min-verdicts",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="With fewer, no share is judged.",
+)
+@click.option(
+    "--silent-days", type=Amount(), default=30.0, show_default=True, help="So long without an alert: retire."
+)
 def scorecard(
     verdicts: Path | None,
     max_per_day: float,
@@ -69,14 +77,21 @@ def scorecard(
         click.echo(json_line({**range_data(found), "rules": [card.as_data() for card in cards]}))
     else:
         click.echo(f"{card_text(cards)}\n\n{range_text(found)}")
+    known = set(found.matches["match_id"].to_pylist())
+    n_unknown = sum(match not in known for match in judged)
+    if n_unknown and not given.quiet:
+        click.echo(f"{n_unknown:,} of {len(judged):,} verdicts are of no alert of this run", err=True)
     runner.tell_losses()
 
 
 def _share(option: str, text: str) -> float:
     try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise click.UsageError(f"{option} {text} is no share: write 50% or 0.5") from None
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise click.UsageError(f"{option} {text} is no share: write 50% or 0.5")
+    return share
 
 
 def _verdicts(path: Path) -> dict[str, bool]:
@@ -84,11 +99,12 @@ def _verdicts(path: Path) -> dict[str, bool]:
     from cep.errors import InputError
 
     try:
-        rows = _READERS.get(path.suffix, _json_rows)(path.read_text(encoding="utf-8"))
+        rows = _READERS.get(path.suffix, _json_rows)(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError("E0694", f"`{path}` cannot be read: {error.strerror}", "name another file") from None
     except ValueError as error:  # also of bytes that are no text
-        raise InputError("E0694", f"`{path}` cannot be read: {error}", "name another file") from None
+        advice = "write CSV with the columns match_id and verdict, or JSON lines with these fields"
+        raise InputError("E0694", f"`{path}` cannot be read: {error}", advice) from None
     found = {}
     for line, row in rows:
         word = str(row.get("verdict", "")).strip().lower() if isinstance(row, Mapping) else ""
@@ -108,7 +124,11 @@ def _json_rows(text: str) -> list[tuple[int, Any]]:
 
 
 def _csv_rows(text: str) -> list[tuple[int, Any]]:
-    return list(enumerate(csv.DictReader(text.splitlines()), 2))
+    rows = csv.DictReader(text.splitlines())
+    missing = [name for name in ("match_id", "verdict") if name not in (rows.fieldnames or ())]
+    if missing:
+        raise ValueError(f"its first line has no {' and no '.join(missing)}")
+    return list(enumerate(rows, 2))
 
 
 _READERS = {".csv": _csv_rows}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cep.commands.history import Given, Runner, history_options, share_of
-from cep.commands.options import AS_JSON
+from cep.commands.options import AS_JSON, Amount
 
 if TYPE_CHECKING:
     from cep.backtest.figures import Figures, Truth
@@ -23,7 +23,7 @@ _RUNS = 100
 
 @click.command()
 @history_options
-@click.option("--alerts-per-day", type=float, metavar="N", help="At most so many alerts a day.")
+@click.option("--alerts-per-day", type=Amount(), metavar="N", help="At most so many alerts a day.")
 @click.option("--recall", metavar="SHARE", help="At least this recall, such as 90%; needs --truth.")
 @click.option("--parameter", "chosen", multiple=True, help="Only this parameter; several times: these.")
 @click.option("--together", is_flag=True, help="Tune the parameters together, not each alone.")

@@ -37,8 +37,10 @@ class Problems(list[Diagnostic]):
         self._n_errors = sum(problem.is_error for problem in self)
 
     def append(self, problem: Diagnostic) -> None:
-        """Add a problem. The last error that there is room for says that there are more."""
+        """Add a problem; an error only once. The last one that there is room for says that there are more."""
         if problem.is_error:
+            if problem in self:  # a text that was read twice
+                return
             if self._n_errors >= MAX_ERRORS:
                 super().append(_too_many_errors(problem.source, problem.span))
                 raise TooManyErrorsError

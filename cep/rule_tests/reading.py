@@ -91,7 +91,7 @@ def read_test_text(
     source: Source, streams: str | Path | None = None, parameters: Mapping[str, str] | None = None
 ) -> RuleTests:
     """Return the tests of a text, whose name is the path of its file; see `read_tests`."""
-    document = Document(source, max_text=MAX_TEXT)
+    document = Document(source, max_text=MAX_TEXT, begins="cases")
     tests = None
     with suppress(TooManyErrorsError):  # the last diagnostic reports it
         tests = _Reader(document, Path(source.name), streams, parameters or {}).tests()

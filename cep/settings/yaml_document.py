@@ -78,6 +78,7 @@ class Document:
     source: Source
     diagnostics: Problems = field(default_factory=Problems)
     max_text: int = MAX_TEXT
+    begins: str = "streams"  # a setting that every such text has
     roots: tuple[str, ...] = ()  # of all paths (`cep.settings.roots`); empty: any
 
     def problem(
@@ -121,7 +122,7 @@ class Document:
             )
             return None
         if node is None:
-            self.problem("E0402", "the file is empty", None, help_text="write: streams:")
+            self.problem("E0402", "the file is empty", None, help_text=f"write: {self.begins}:")
         return node
 
     def _encodable(self) -> str:

@@ -285,9 +285,20 @@ class Answer:
 
     # ------------------------------------------------------------ what ended it
 
+    def _outside(self, at_us: int) -> str:
+        """Return between which times the events of the key are, if that is not around `at_us`."""
+        first_us, last_us = int(self.watched.time_us[0]), int(self.watched.time_us[-1])
+        if first_us <= at_us <= last_us:
+            return ""
+        return f": the events of the key are from {time_text(first_us)} to {time_text(last_us)}"
+
     def _ending(self, chain: Chain) -> Ending:
         if chain == NOTHING:
-            return Ending(Reason.OPEN, "no event began a run")
+            if self.at_us is None:
+                return Ending(Reason.OPEN, "no event began a run")
+            return Ending(
+                Reason.OPEN, f"no run was open at {time_text(self.at_us)}{self._outside(self.at_us)}"
+            )
         life = self.lives.lives.get(chain)
         if life is None:
             return self._ended_at_once(chain)

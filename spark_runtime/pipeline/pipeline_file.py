@@ -190,7 +190,7 @@ def load_pipeline(path: str | Path, trust: Trust = WHOLE, shadow: Sequence[str] 
     """
     path = Path(path)
     try:
-        document = Document(read_source(path, MAX_BYTES), roots=trust.roots)
+        document = Document(read_source(path, MAX_BYTES), begins="rules", roots=trust.roots)
         require_pipeline(document.source)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"

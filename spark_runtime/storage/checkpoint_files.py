@@ -69,7 +69,7 @@ class LocalFiles:
         """Return the bytes of a file, or None if it is missing."""
         try:
             return (self.root / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write_bytes(self, name: str, data: bytes) -> None:

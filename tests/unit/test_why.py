@@ -225,6 +225,17 @@ def test_where_nothing_began_the_nearest_events_are_told(folder: Path) -> None:
     assert [item["reason"] for item in attempt["refusals"]] == ["case", "value"]
 
 
+def test_at_a_time_at_which_no_run_was_open_it_is_not_said_that_none_began(folder: Path) -> None:
+    write(RULE, ("x", 1, "a"), ("x", 2, "b"), ("x", 9, "b"))
+    ended = {time: told(f"--key x --at {time}")["attempts"][0]["ending"]["says"] for time in
+             ("2024-05-01T00:00:05Z", "2024-06-01T00:00:00Z")}  # fmt: skip
+    assert ended == {
+        "2024-05-01T00:00:05Z": "no run was open at 2024-05-01T00:00:05Z",
+        "2024-06-01T00:00:00Z": "no run was open at 2024-06-01T00:00:00Z: the events of the key are from "
+        "2024-05-01T00:00:01Z to 2024-05-01T00:00:09Z",
+    }
+
+
 def test_an_attempt_that_a_match_skipped_before_its_time_was_over_was_skipped(folder: Path) -> None:
     rule = """
 RULE pairs

@@ -265,6 +265,8 @@ def test_parameters_are_tuned_together(folder: Path) -> None:
         (("--recall", "90%", "--alerts-per-day", "3"), 2, "Write --alerts-per-day N or --recall SHARE"),
         (("--recall", "90%"), 2, "write --truth FILE"),
         (("--recall", "much", "--truth", "truth.csv"), 2, "--recall much is no share"),
+        (("--alerts-per-day", "-5"), 2, "-5.0 is not in the range x>=0"),
+        (("--alerts-per-day", "nan"), 2, "nan is no amount"),
         (("--alerts-per-day", "3", "--parameter", "big"), 1, "E0693"),
     ],
 )
@@ -332,6 +334,55 @@ def test_a_file_that_has_no_verdicts_is_refused(folder: Path, text: str) -> None
     result = cep("scorecard", "drain.cep", *INPUT, "--verdicts", "verdicts.csv")
     assert (result.exit_code, "E0694" in result.stderr) == (1, True)
     assert cep("scorecard", "drain.cep", *INPUT, "--verdicts", "none.jsonl").exit_code == 1
+
+
+@pytest.mark.parametrize("text", ["", "id,verdict\n", "match_id;verdict\na;yes\n"])
+def test_a_file_of_verdicts_without_the_columns_is_no_file_without_verdicts(folder: Path, text: str) -> None:
+    Path("verdicts.csv").write_text(text)
+    result = cep("scorecard", "drain.cep", *INPUT, "--verdicts", "verdicts.csv")
+    assert result.exit_code == 1
+    assert "its first line has no match_id" in result.stderr
+    assert "write CSV with the columns match_id and verdict" in result.stderr
+
+
+def test_verdicts_with_a_byte_order_mark_count_and_those_of_no_alert_are_told(folder: Path) -> None:
+    found = cep("match", "drain.cep", *INPUT, "-q").stdout.splitlines()
+    known = json.loads(found[0])["match_id"]
+    text = f"match_id,verdict\r\n{known},Yes\r\n0a1b,no\r\n"
+    Path("verdicts.csv").write_bytes(text.encode("utf-8-sig"))
+    result = cep("scorecard", "drain.cep", *INPUT, "--verdicts", "verdicts.csv")
+    assert (result.exit_code, result.stderr) == (0, "1 of 2 verdicts are of no alert of this run\n")
+    assert "1 of 1" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--max-noise", "nan", "--max-noise nan is no share"),
+        ("--min-confirmed", "300%", "--min-confirmed 300% is no share"),
+        ("--max-per-day", "nan", "nan is no amount"),
+        ("--silent-days", "-1", "-1.0 is not in the range"),
+        ("--min-verdicts", "-1", "-1 is not in the range"),
+    ],
+)
+def test_thresholds_that_judge_nothing_are_refused(folder: Path, option: str, value: str, says: str) -> None:
+    result = cep("scorecard", "drain.cep", *INPUT, option, value)
+    assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
+
+
+def test_stories_of_rules_that_do_not_run_are_told(folder: Path) -> None:
+    text = Path("truth.csv").read_text()
+    Path("truth.csv").write_text(text.replace("drain,c", "drian,c"))
+    result = cep("backtest", "drain.cep", *INPUT, "--truth", "truth.csv")
+    assert "`truth.csv` is also about rules that do not run: drian\n" in result.stderr
+
+
+def test_a_story_that_ends_before_it_begins_is_refused(folder: Path) -> None:
+    text = Path("truth.csv").read_text()
+    Path("truth.csv").write_text(text.replace("2024-05-02T00:00:00Z,fraud", "2024-04-02T00:00:00Z,fraud"))
+    result = cep("backtest", "drain.cep", *INPUT, "--truth", "truth.csv")
+    assert result.exit_code == 1
+    assert "`start` of `truth.csv` is after `end` in row 1" in result.stderr
 
 
 class _Page(HTMLParser):

@@ -113,3 +113,43 @@ def test_an_error_names_only_the_beginning_of_a_long_key(folder: Path) -> None:
     done = cep("why", "card_testing.cep", "-i", "events.jsonl", "--key", "y")
     assert f"{'x' * 60}...; " in done.output or f"{'x' * 60}...\n" in done.output
     assert len(done.output) < 400
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        (["match", "card_testing.cep", "-i", ""], " after `-i`"),
+        (["match", "", "-i", "events.jsonl"], " after `match`"),
+        (["new", ""], " after `new`"),
+    ],
+)
+def test_an_empty_argument_is_not_the_current_folder(folder: Path, line: list[str], where: str) -> None:
+    done = cep(*line)
+    assert done.exit_code == 2
+    assert f"an argument{where} is empty: is a variable of the shell not set?" in done.output
+
+
+def test_the_key_may_be_an_empty_text(folder: Path) -> None:
+    text = (folder / "events.jsonl").read_text()
+    (folder / "events.jsonl").write_text(text.replace('"c1"', '""'))
+    done = cep("why", "card_testing.cep", "-i", "events.jsonl", "--key", "")
+    assert (done.exit_code, "1 match" in done.output) == (0, True)
+
+
+@pytest.mark.parametrize("verb", [["history"], ["state", "ls"]])
+def test_a_file_in_place_of_a_checkpoint_is_told(folder: Path, verb: list[str]) -> None:
+    done = cep(*verb, "events.jsonl")
+    assert done.exit_code == 1
+    assert "error[E0705]: `events.jsonl` is not the checkpoint of a pipeline" in done.output
+
+
+def test_an_empty_test_file_is_told_what_to_begin_with(folder: Path) -> None:
+    (folder / "card_testing.test.yaml").touch()
+    assert "error[E0402]: the file is empty\n" in cep("test", ".").output
+    assert "help: write: cases:\n" in cep("test", ".").output
+
+
+def test_an_error_in_an_event_of_a_test_is_told_once(folder: Path) -> None:
+    text = "cases:\n  a:\n    events: [{at: 0 seconds, NULL: 1}]\n    expect: none\n"
+    (folder / "card_testing.test.yaml").write_text(text)
+    assert cep("test", ".").output.count("error[E0402]: a name must be a text") == 1
