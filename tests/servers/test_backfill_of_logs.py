@@ -211,9 +211,9 @@ class Pipeline:
         self.write(rules, more)
         return run_pipeline(self.file, console=Console(file=StringIO()), quiet=True).counts
 
-    def cep(self, verb: str, *words: str) -> str:
+    def cep(self, verb: str, *words: str, code: int = 0) -> str:
         result = CliRunner().invoke(main, [verb, str(self.file), *words])
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == code, result.output
         return result.output
 
     @property
@@ -257,6 +257,36 @@ def test_a_new_rule_begins_with_what_the_log_still_has_and_goes_on_with_the_stre
     assert "read 150 events up to micro-batch" in said
     pipeline.run(RULES + MORE_RULES, "at_end: finish")
     assert pipeline.reported == local_ids(tmp_path, RULES + MORE_RULES, events)
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["kafka", "nats", "kinesis"])  # RabbitMQ would remove what is not yet read
+def test_rules_for_which_the_log_does_not_reach_back_may_begin_later_or_with_what_is_left(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    server, make = ALL[name]
+    made = make(request.getfixturevalue(server))
+    pipeline = Pipeline(tmp_path, made, "log: log")
+    send(made, 0, 100)
+    pipeline.run(RULES)
+    later = send(made, 100, 60)
+    made.send(1, [tick(999, 20, "k1")])
+    assert pipeline.run(RULES).late == 1
+    made.forget(20)
+    pipeline.write(RULES + MORE_RULES)
+    for words in ([], ["--gaps"]):
+        said = pipeline.cep("backfill", *words, code=1)
+        assert re.search(rf"error\[{made.log.words.lost}\]: `.+{NO_LONGER}\n", said)
+    begins = (START + timedelta(seconds=110)).isoformat()
+    said = pipeline.cep("backfill", "--from", begins)
+    assert "read 61 events" in said
+    assert f"triple: {len(local_ids(tmp_path, MORE_RULES, later[10:58]))} matches" in said
+    text = pipeline.file.read_text()
+    pipeline.file.write_text(text.replace("stream: ticks,", "stream: ticks, on_lost: go_on,"))
+    said = pipeline.cep("backfill", code=3)
+    assert re.search("warning: [0-9]+ messages of `.+` that were read then are gone\n", said)
+    assert re.search("read 1[0-9]{2} events", said)
 
 
 @pytest.mark.deep
