@@ -19,7 +19,7 @@ def require_package(what: str, package: str, extra: str) -> None:
 
 
 def not_installed(what: str, package: str, wanted: str) -> SetupError:
-    """Return the error for a missing package. `wanted` is what to install."""
+    """Return the error for a missing package. `wanted` says what to install."""
     return SetupError(
         "E0683", f"{what} needs the package `{package}`, which is not installed", f"pip install '{wanted}'"
     )

@@ -74,7 +74,7 @@ class Corrections:
 
     @classmethod
     def of_text(cls, text: str) -> Corrections | None:
-        """Return the bound in ``correct within 1 hour``; None if `text` has another form.
+        """Return the bound in ``correct within 1 hour``; None if `text` has a different form.
 
         Raises InputError: no duration above 0 follows.
         """
@@ -367,7 +367,7 @@ class RuleSet:
         return most
 
     def met_by_program(self, numbers: Sequence[Sequence[int]]) -> dict[str, int]:
-        """Return the numbers above 0 of `events_met` as they are: by ``stream: first rule of the program``.
+        """Return the numbers above 0 of `events_met` unchanged, by ``stream: first rule of the program``.
 
         They add up over key groups. An event may be in one group for one program, in another for another.
         """

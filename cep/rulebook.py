@@ -29,7 +29,7 @@ Streams = Mapping[str, Stream]
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """Rule texts and the streams they may read, which `streams_file` declares, if that is one file."""
+    """Rule texts, the streams that they may read, and the file that declares these, if there is only one."""
 
     sources: tuple[Source, ...]
     streams: Streams
@@ -40,7 +40,7 @@ class Rulebook:
 class Checked:
     """The result of a check. The problems are in the order of files and places.
 
-    `unread` are the columns that no rule reads, of each stream with a profile.
+    `unread` contains, for each stream with a profile, the columns that no rule reads.
     """
 
     files: tuple[str, ...]
@@ -57,7 +57,7 @@ class Checked:
 def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Rulebook:
     """Return the rules of all files and directories in `paths`, with their streams.
 
-    `streams` are the declarations, or the file that has them. If it is None, each rule file has its own
+    `streams` are the declarations, or the file that contains them. If it is None, each rule file has its own
     streams file. Raises RuleError with every file that is missing or cannot be read.
     """
     problems: list[Diagnostic] = []
@@ -91,10 +91,10 @@ def load_rules(
     Parameters
     ----------
     rules
-        A string with the word PATTERN, or with several lines, is a text; any other string is a path.
+        A string with the word PATTERN, or with several lines, is rule text; any other string is a path.
     streams
-        The streams, or the file that declares them. Without it each rule file reads the nearest
-        ``streams.yaml`` in its folder or above. A text needs `streams`, because no file is next to it.
+        The streams, or the file that declares them. Without it, each rule file reads the nearest
+        ``streams.yaml`` in its folder or above. Rule text needs `streams`, because it is not in a folder.
     only
         Names of rules or views: these, and those whose matches they read; without names all.
     parameters
@@ -218,7 +218,7 @@ def check_book(book: Rulebook, parameters: Mapping[str, str] | None = None) -> C
 def values_never_seen(
     book: Rulebook, profiled: Mapping[str, Profile], parameters: Mapping[str, str] | None = None
 ) -> list[Diagnostic]:
-    """Return a warning for each value in the rules that events, by the profiles of streams, never had."""
+    """Return a warning for each value in the rules that, according to profiles, the events never had."""
     if not profiled:
         return []
     trees = [tree for source in book.sources for tree in read_rules(source)[0]]

@@ -1,4 +1,4 @@
-"""Errors in writing a file or a folder, in words that a user can act on."""
+"""Errors in writing a file or a folder, with messages that a user can act on."""
 
 from __future__ import annotations
 

@@ -101,14 +101,14 @@ def detect(  # noqa: PLR0913 - all but two have a default
         Other values of parameters (`PARAM`), as they are written in rules: ``{"small": "4"}``.
     state_folder
         A folder on a disk that all workers share, for large state of a stream: a micro-batch then writes only
-        what it changed. Each checkpoint has a folder of its own in it. Default: in Spark's state store.
+        what it changed. Each checkpoint has its own subfolder. Default: in Spark's state store.
     limits
         How much a stream may have over all keys, as in a pipeline file: ``{"open_runs": {"at_most": 1000,
         "then": "drop_oldest"}}``. `detect_all` counts what is dropped. Default: there are no limits.
     events_schema, streaming
         The schema of `events`, by stream if they differ, and whether they are streams. With both, `detect`
-        asks Spark nothing, so that it works in a query function of Declarative Pipelines. The workers are not
-        checked then, and streams must have no watermark.
+        does not ask Spark anything, so that it works in a query function of Declarative Pipelines. In that
+        case, the workers are not checked, and streams must have no watermark.
 
     Returns
     -------

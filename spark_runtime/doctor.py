@@ -31,7 +31,7 @@ class Finding:
     """A thing that was checked, and the result.
 
     `what`: such as ``source transactions (kafka)``. `problem`: the error; None if there is none. `note`: a
-    remark on a thing without a problem. `advice`: what may be done, though there is no problem.
+    remark on a thing without a problem. `advice`: what may be done although there is no problem.
     """
 
     what: str
@@ -50,7 +50,8 @@ def examine_machine() -> Iterator[Finding]:
 def examine_pipeline(path: str | Path, trust: Trust | None = None) -> Iterator[Finding]:
     """Check a pipeline file, its extras, its checkpoint, its sources and its sinks; yield the findings.
 
-    `trust`: that of the run. A pipeline whose file, rules or streams are wrong has no other findings.
+    `trust`: the same as for the run. If the pipeline's file, rules or streams are wrong, there are no other
+    findings.
     """
     from spark_runtime.pipeline.pipeline_file import load_pipeline
     from spark_runtime.pipeline.trust import WHOLE

@@ -34,7 +34,7 @@ _QUANTILES = 1000
 class SparkHistory:
     """The inputs as DataFrames of the running session, or of one that is started.
 
-    `paths`: by stream: a file or folder, or the name of a table of Spark's catalog. `file_format`: the format
+    `paths`: by stream: a file or folder, or the name of a table in Spark's catalog. `file_format`: the format
     of the files; None: by their names.
     """
 
@@ -72,7 +72,7 @@ class SparkHistory:
         )
 
     def quantiles(self, stream: Stream, field: Field) -> list[float]:
-        """Return quantiles of a column of numbers; their ranks are right to a thousandth."""
+        """Return quantiles of a column of numbers; their ranks are accurate to a thousandth."""
         value = _typed_column(self.frames[stream.name], stream, field.name).cast("double")
         values = self.frames[stream.name].select(value.alias("value")).dropna()
         ranks = [number / _QUANTILES for number in range(_QUANTILES + 1)]

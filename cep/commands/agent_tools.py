@@ -203,7 +203,7 @@ def _check_inputs(access: Access, inputs: Sequence[str]) -> None:
 def profile(
     access: Access, stream: str, file: str, streams: str | None = None, write: bool = False
 ) -> dict[str, Any]:
-    """Return what the events of a stream look like; with `write`, keep it beside the streams file."""
+    """Return what the events of a stream look like; with `write`, keep it next to the streams file."""
     from cep.engine.prepare.device_clocks import first_guard
     from cep.formats.files import read_events
     from cep.profiles.measuring import measured

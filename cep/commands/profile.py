@@ -35,7 +35,7 @@ def profile(
 ) -> None:
     """Say which values, ranges and times the events in INPUT have: a file or folder, or STREAM=FILE.
 
-    The result is written beside the streams file. Then `cep check` and `cep why` say which values of rules
+    The result is written next to the streams file. Then `cep check` and `cep why` say which values of rules
     the events never had.
     """
     from dataclasses import asdict

@@ -43,7 +43,7 @@ _OF_PARQUET = ("string", "boolean", "bigint", "double", "timestamp", "date")
 def streams_of_file(file: Path) -> str:
     """Return the text of a streams file that declares the events of a CSV, JSON-lines or Parquet file.
 
-    Raises InputError: the file has another format, no events, or no column of times (E0662).
+    Raises InputError: the file has a different format, no events, or no column of times (E0662).
     """
     read = _first_rows(file)
     rows = read.rows

@@ -370,9 +370,9 @@ class Origin:
 class Rule:
     """One rule, ready to become an automaton. `variables` holds every variable of the pattern once.
 
-    `key` are the names that the key has in the output, `roles` where its values come from; no roles: from the
-    columns with these names in the only stream. With several streams columns are
-    `cep.schema.stream.qualified`. `matches` are those of `streams` that are the matches of rules.
+    `key` contains the names of the key in the output, and `roles` the source of its values; without roles,
+    they come from the columns with these names in the only stream. With several streams, the names of columns
+    are `cep.schema.stream.qualified`. `matches` are those of `streams` that are the matches of rules.
     """
 
     name: str

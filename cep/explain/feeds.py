@@ -24,7 +24,7 @@ def feeds(rule: CompiledRule) -> Iterator[str]:
 
 
 def fed(rules: Sequence[CompiledRule]) -> Iterator[tuple[int, int, str]]:
-    """Yield which of `rules` reads which: the number of the one read, of the reader, and a label."""
+    """Yield which of `rules` reads which: the number of the rule read, that of the reader, and a label."""
     numbers = {rule.name: number for number, rule in enumerate(rules)}
     for number, rule in enumerate(rules):
         for stream in _read(rule):

@@ -1,4 +1,4 @@
-"""SVG that needs nothing else: its colors follow the reader's choice of dark or light."""
+"""Self-contained SVG, whose colors follow the reader's choice of dark or light."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ text { fill: var(--ink); } .soft { fill: var(--soft); } .title { font-weight: 60
 
 
 def document(width: float, height: float, title: str, body: Iterable[str]) -> str:
-    """Return an SVG document of the given size in pixels, which a narrower page makes smaller."""
+    """Return an SVG document of the given size in pixels, which shrinks on a narrower page."""
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'style="max-width:{width:.0f}px;width:100%" role="img" aria-label={quoted(title)}>',
@@ -38,7 +38,7 @@ def document(width: float, height: float, title: str, body: Iterable[str]) -> st
 
 
 def page(title: str, svg: str) -> str:
-    """Return an HTML page that contains the SVG, and needs nothing else."""
+    """Return a self-contained HTML page with the SVG."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -48,7 +48,7 @@ def page(title: str, svg: str) -> str:
 
 
 def label(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    """Return a line of text. `anchor` says which part of it is at x: start, middle or end."""
+    """Return a line of text. `anchor` says which part of it is at x: the start, the middle or the end."""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
 
 

@@ -39,7 +39,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A match, or an attempt that is none, of one key.
+    """A match of one key, or an attempt that did not become a match.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Clocks that run ahead: event times that are too far after the times around them.
+"""Clocks that run ahead: event times that are too far after those around them.
 
 The watermark follows the latest event time. One event dated 2099 would advance it to 2099, and every later
 event would be late. So an event that is more than the stream's `max_ahead` after the others becomes a dead
@@ -47,9 +47,9 @@ class AheadGuard:
         For a stream with a `device_clock`: the estimator of the times.
 
     Without a wall clock the reference is `latest_us`, or the median of the given times if it is later and
-    represents at least `ENOUGH` events; after it, each event that is not refused is the reference of the next
-    one in time. So a gap in the times of a stream is passed once enough events follow it, and a single wrong
-    first event cannot spoil a stream.
+    represents at least `ENOUGH` events. After that, each event that is not refused is the reference for the
+    next one in time. So a gap in the times of a stream is accepted once enough events follow it, and a single
+    wrong first event cannot spoil a stream.
     """
 
     max_ahead_us: int

@@ -1,4 +1,4 @@
-"""Events in bounded portions: pieces from the reader of a format, and chunks, which all others receive."""
+"""Events in bounded portions: pieces from the reader of a format, and chunks for everything else."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from cep.schema.text_values import event_table_schema
 class Chunk:
     """Events in order of arrival, and the dead letters (`DEAD_LETTER_SCHEMA`) among them.
 
-    `events` has the columns of `event_table_schema`; texts may be dictionaries of them. `source` is the file
-    or other origin of the events, `latest` the position of the event with the latest time, and `place` that
-    position as text. A file that `is_refused` has no events: its only dead letter gives the position from
-    which it could not be read. A file that `is_empty` has no bytes. `partition` is the partition of a source
-    that has several. `n_records` is the number of records of the stream before any was refused, and `absent`
-    the columns that they lacked (`Decoded.absent`).
+    `events` has the columns of `event_table_schema`; strings may be dictionaries of them. `source` is the
+    file or other origin of the events, `latest` the position of the event with the latest time, and `place`
+    that position as text. A file that `is_refused` has no events: its only dead letter gives the position
+    from which it could not be read. A file that `is_empty` has no bytes. `partition` is the partition of a
+    source that has several. `n_records` is the number of records of the stream before any was refused, and
+    `absent` the columns that they lacked (`Decoded.absent`).
     """
 
     events: pa.Table
@@ -68,7 +68,7 @@ def no_events(
 class Piece:
     """Events with the place of each: `positions[i]` is the line or row of event i.
 
-    Without `lines` and `cells` only the events are known of the input.
+    Without `lines` and `cells`, only the events are known, not the input.
     """
 
     source: str

@@ -64,7 +64,7 @@ def not_encoded(encoding: str) -> str:
 
 
 def wrong_type(field: Field, value: str, form: str = "") -> str:
-    """Return the reason for a value that is not of its field's type; `value` as the input has it.
+    """Return the reason for a value that is not of its field's type; `value` as in the input.
 
     `form`: how numbers are written, if the stream declares it (`CsvLayout.number_form`).
     """

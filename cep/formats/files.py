@@ -1,4 +1,4 @@
-"""Files of events -> typed tables, in bounded pieces, with all dead letters.
+"""Event files -> typed tables, in bounded pieces, with all dead letters.
 
 JSON lines, CSV and Parquet; one file, a directory or a pattern of paths; plain or compressed text, or
 standard input.
@@ -57,7 +57,7 @@ class Reading:
     - `keys`: keys of the rules: an event with a NULL in each of them is a dead letter.
     - `on_bad_file`: what happens to a file that cannot be read completely.
     - `block_bytes`: bytes of text that are examined together.
-    - `in_worker`: whether repeated texts of a Parquet file become Arrow dictionaries, and Arrow starts no
+    - `in_worker`: whether repeated strings of a Parquet file become Arrow dictionaries, and Arrow starts no
       threads, because there is a process for each core.
     - `pattern`: the pattern by which the files were found; its names are columns.
     """
@@ -87,7 +87,7 @@ def read_events(
 
     `path` may be a pattern (`path_names`). An event is a dead letter if its time is NULL, out of bounds or
     too far ahead, or if its key is NULL for every rule. Raises InputError for a problem of a whole file,
-    unless it is quarantined, after yielding what could be read of it.
+    unless it is quarantined. Anything that could be read is yielded first.
     """
     pattern = pattern_of(path)
     if pattern is not None:
@@ -179,7 +179,7 @@ def _is_empty(name: str) -> bool:
 
 
 def values_in_path(name: str, stream: Stream, pattern: PathPattern | None) -> Mapping[str, pa.Scalar]:
-    """Return the columns that no record of a file has: those in its name, and NULL for estimated ones."""
+    """Return the columns that a file's records lack: those in its name, and NULL for estimated ones."""
     named = {} if pattern is None else dict(path_values(pattern, name, stream))
     if stream.device_clock is not None:
         named[stream.event_time] = pa.scalar(None, pa.int64())  # estimated later

@@ -75,7 +75,7 @@ def count_late(late: pa.Table, stream: Stream, keys: Sequence[tuple[str, ...]], 
 
 
 def count_lost(lost: Split, stream: Stream) -> Counts:
-    """Return what messages of `stream` add to the counts that were removed unread; `lost`: by partition."""
+    """Return what messages of `stream` that were removed unread add to the counts; `lost`: by partition."""
     if not lost:
         return Counts()
     return Counts(unseen={unseen_name(Loss.LOST, stream.name): (sum(lost.values()), None, None)})

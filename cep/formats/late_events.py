@@ -1,4 +1,4 @@
-"""Complete late events: the declared columns of their stream, and how late each event was.
+"""Complete late events: the declared columns of the stream, and how late each event was.
 
 A file of late events can be the input of another run: a column that a stream does not declare, such as
 `LATE_COLUMN`, is not examined.

@@ -115,7 +115,7 @@ def lines_of_objects(lines: Sequence[bytes]) -> Lines:
 
 
 def lines_of_column(values: pa.Array) -> Lines:
-    """Return the messages in a column of binary values or texts; NULL is an empty message."""
+    """Return the messages in a column of binary values or strings; NULL is an empty message."""
     if values.type != pa.large_binary():
         values = values.cast(pa.large_binary())
     if len(values) == 0:

@@ -29,8 +29,8 @@ _REPEATING_BYTES = 8
 def read(name: str, stream: Stream, *, in_worker: bool) -> Iterator[Piece]:
     """Yield the rows of a file.
 
-    `in_worker`: repeated texts become Arrow dictionaries, and Arrow starts no threads. Raises InputError for
-    a problem of the whole file.
+    `in_worker`: repeated strings become Arrow dictionaries, and Arrow starts no threads. Raises InputError
+    for a problem of the whole file.
     """
     try:
         metadata = pq.read_metadata(name) if in_worker else None
@@ -65,7 +65,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _repeating_texts(metadata: Any, stream: Stream) -> list[str]:
-    """Return the columns of texts whose values a file repeats: few bytes for each."""
+    """Return the columns of strings whose values a file repeats: few bytes for each."""
     if metadata.num_row_groups == 0:
         return []
     group = metadata.row_group(0)

@@ -43,7 +43,7 @@ class Decoded:
     - `indices`: int64[n_events], ascending: the record of each event.
     - `problems`: the records that are not events, by index. Each becomes a dead letter.
     - `records`: the records as dead letters quote them, as many as were given.
-    - `n_read`: records from here on are passed again, followed by more: a record that spans several of them
+    - `n_read`: records from here on are passed again, followed by more: a record that spans several of these
       has not ended yet.
     - `absent`: by column what the records have instead, if they lack its field (`absent_fields`). Empty for
       formats that refuse such records.
@@ -63,8 +63,9 @@ class RecordReader(Protocol):
     def begin(self, records: Sequence[bytes], *, is_last: bool) -> int | None:
         """Read the first records of a file; return how many of them are its header.
 
-        Called before `decode`, for a file only; messages have no header. None: more records are needed, and
-        the method is called again with more. With `is_last` the file has no more: it must return a number.
+        Called before `decode`, only for a file; messages have no header. None: more records are needed, and
+        the method is called again with more. With `is_last`, the file has no more records, and the method
+        must return a number.
 
         Raises InputError: the whole file does not have this format, or does not belong to the stream.
         """
@@ -74,7 +75,7 @@ class RecordReader(Protocol):
 
         The meaning of a record does not depend on the records around it, nor on how many are passed at once.
         Any bytes are an event, a problem or nothing; they never raise an exception. `is_last`: no more
-        records follow, so all of them are read.
+        records follow, so all of these are read.
         """
 
 
@@ -116,7 +117,7 @@ class Unquoted:
 
 @runtime_checkable
 class CheckedFormat(Protocol):
-    """A format of records that knows their contents beforehand."""
+    """A record format that knows the contents of records beforehand."""
 
     def check(self, stream: Stream) -> None:
         """Raise InputError if no record can be an event of the stream. On the driver, beforehand."""
@@ -124,14 +125,14 @@ class CheckedFormat(Protocol):
 
 @runtime_checkable
 class FormatWithColumns(Protocol):
-    """A format of messages that knows more about a record than the values of its columns."""
+    """A message format that knows more about a record than the values of its columns."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words for what it knows, as a user may write them."""
+        """The words by which users request such knowledge."""
 
     def has_word(self, what: str) -> bool:
-        """Return whether it knows this."""
+        """Return whether the format knows a word."""
 
     def with_columns(self, columns: Mapping[str, str]) -> RecordFormat:
         """Return the format with columns of the stream that are such words, by the name of the column."""
@@ -159,8 +160,8 @@ class FileFormat(Protocol):
         Raises InputError: the file cannot be read to its end, or does not belong to the stream. What could be
         read was yielded before.
 
-        `stream`: the stream, without the columns that are in the name of the file. `in_worker`: a process for
-        each core reads files: start no threads. Texts may be Arrow dictionaries.
+        `stream`: the stream, without the columns that are in the name of the file. `in_worker`: each core has
+        a process that reads files, so start no threads. Strings may be Arrow dictionaries.
         """
 
 

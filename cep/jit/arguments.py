@@ -1,4 +1,4 @@
-"""Which machine code fits given arguments: their types, as a key that is quick to build and to compare.
+"""Which machine code fits given arguments: a key of their types that is quick to build and to compare.
 
 numba finds the types of arguments in C, after an import that takes longer than a small run. A key describes
 the arguments of kernels in the same way: arrays, numbers, and tuples of them.
@@ -66,7 +66,7 @@ def _append(key: list[Any], arguments: tuple[Any, ...]) -> None:
 
 
 def as_json(key: Key) -> list[Any]:
-    """Return a key as values of JSON."""
+    """Return a key as JSON values."""
     return [[part.str] if isinstance(part, np.dtype) else part for part in key]
 
 

@@ -54,7 +54,7 @@ _OF_ALL_CODE = tuple(
 
 
 class Sources:
-    """The sources that the code of a kernel depends on: all of packages, and modules: package, file.
+    """The sources that the code of a kernel depends on: whole packages, and modules as (package, file).
 
     How kernels are compiled is always among them.
 
@@ -78,7 +78,7 @@ class Sources:
 
     @functools.cached_property
     def stamp(self) -> str:
-        """The digest of their contents."""
+        """The digest of the sources' contents."""
         digest = hashlib.sha256()
         for name, file in self.files().items():
             digest.update(name.encode() + hashlib.sha256(file.read_bytes()).digest())
@@ -126,7 +126,7 @@ class Kernel:
 
     @functools.cached_property
     def place(self) -> stored.Place:
-        """Where its machine code is on disk."""
+        """The place of its machine code on disk."""
         function = self.py_func
         source = Path(function.__code__.co_filename)
         return stored.Place(source, function.__module__, function.__name__, self._sources.stamp)

@@ -30,11 +30,12 @@ def files(
     work
         The largest first.
     names
-        Of `PROCESSORS`, or `HOST`, for which the kernels must have been compiled here.
+        Some of `PROCESSORS`, or `HOST`. The kernels must have been compiled here for it.
     n_processes
         How many kernels are compiled at the same time.
     progress
-        Receives how many of the kernels that must be compiled are, and how many they are; first 0, if any.
+        Receives how many of the kernels that must be compiled are done, and their total; first 0, if there
+        are any.
     """
     kernels = list(dict.fromkeys(kernel for kernel, _ in work))
     if HOST in names:

@@ -1,4 +1,4 @@
-"""Calls machine code that is on disk without an import of numba, which takes longer than a small run.
+"""Calls machine code from disk without importing numba, which takes longer than a small run.
 
 Private parts of numba that are used here (`tests/unit/jit/test_handles.py` has a test for each):
 
@@ -30,11 +30,11 @@ class NotLoadedError(Exception):
 
 
 def call(code: MachineCode, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of Python that runs machine code.
+    """Return a Python function that runs machine code.
 
     Raises NotLoadedError if something that the code needs is missing.
 
-    `code`: of this machine. Otherwise it ends the process.
+    `code`: must be for this machine; otherwise the process crashes.
     """
     dynamic = _extension("_dynfunc")
     _register_symbols()

@@ -30,7 +30,7 @@ _LINE = 64
 
 
 def in_lines(n_rows: int, width: int) -> I64:
-    """Return (n_rows, width) int64, not set, aligned to cache lines: rows of 8 or 4 are in one line each."""
+    """Return uninitialized (n_rows, width) int64, aligned to cache lines: a row of 8 or 4 is within one."""
     n = n_rows * width
     room = np.empty(n + _LINE // 8, np.int64)
     first = -room.ctypes.data % _LINE // 8

@@ -1,11 +1,12 @@
 """Compiles kernels with numba. It is imported only when something must be compiled.
 
-Kernels are compiled without two things that numba adds for safety, parts without a third (decisions 7, 15):
+Kernels are compiled without two things that numba adds for safety, and parts also without a third (decisions
+7, 15):
 
 - *Reference counts.* Kernels create no arrays, so numba need not count references to those that they receive.
   It would do so with two atomic operations for each array and each part, inlined or not.
 - *Negative indices.* numba tests at every access whether an index is below 0, and adds the length then.
-  Kernels have no such indices, so theirs are read as unsigned numbers (`UnsignedIndices`).
+  Kernels use no negative indices, so all indices are treated as unsigned (`UnsignedIndices`).
 - *Machine code of parts*, which only kernels call (`_PartCode`).
 
 Private parts of numba that are used here (`tests/unit/jit/test_handles.py` has a test for each):
@@ -81,7 +82,7 @@ class _PartCode(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """Parts have no Python objects, so numba gets no place for them."""
+        """Parts use no Python objects, so numba needs no place for them."""
         return _NoEnvironment()
 
     def _finalize_final_module(self) -> None:

@@ -3,7 +3,7 @@
 numba compiles a kernel up to LLVM's optimized code. From this, LLVM makes machine code for each processor.
 
 Private parts of numba that are used here, apart from those of `cep.jit.numba_compiler`
-(`tests/unit/jit/test_processors.py` compiles a kernel): what numba keeps of a library that is not finalized.
+(`tests/unit/jit/test_processors.py` compiles a kernel): the parts of an unfinalized library that numba keeps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "pipeline_class": _Pip
 def machine_codes(kernel: Kernel, key: Key, processors: Sequence[Processor]) -> list[MachineCode]:
     """Compile a kernel for arguments of some types, for each processor.
 
-    Code that contains objects of Python belongs to this process: none is returned then.
+    Code that contains Python objects is valid only in this process; in that case none is returned.
     """
     compiler()
     signature = types_of(key)

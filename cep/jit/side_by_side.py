@@ -1,6 +1,6 @@
 """Compiles kernels in several processes at the same time: the compiler itself uses one core.
 
-A process compiles one kernel after another, and reports each: a line of JSON in, a line out.
+A process compiles one kernel after another, and reports each: a JSON line in, a JSON line out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def compile_all(
     """Compile kernels for arguments of some types, and keep the code on disk.
 
     `work`: the largest first. `n_processes`: with one, or with one kernel, this process compiles itself.
-    `told`: receives each kernel that has been compiled, from threads.
+    `told`: is called with each compiled kernel, from threads.
     """
     if min(n_processes, len(work)) <= 1:
         for kernel, key in work:
@@ -70,7 +70,7 @@ def _serve(left: queue.SimpleQueue[tuple[Kernel, Key]], told: Callable[[Kernel],
 
 
 def work() -> None:
-    """Compile what standard input names, a kernel a line."""
+    """Compile the kernels that standard input names, one in each line."""
     for line in sys.stdin:
         given: list[Any] = json.loads(line)
         module, name, key = given

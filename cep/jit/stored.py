@@ -1,10 +1,10 @@
 """Machine code of kernels on disk: a file for each kernel, its arguments and the machine.
 
-The file starts with a line of JSON: the sources that the code was compiled from, the machine, what is needed
-to load it, and the digest of the code, which follows the line. Nothing in it is unpickled. Code that was
-compiled from other sources, by another numba, for another processor, or is damaged is not loaded.
+The file starts with a JSON line that contains the sources from which the code was compiled, the machine, what
+is needed to load it, and the digest of the code, which follows this line. Nothing in it is unpickled. Code
+that was compiled from other sources, by another numba, for another processor, or is damaged is not loaded.
 
-The package may carry such files for `PROCESSORS`, also in a ZIP archive. Code of this machine comes first.
+The package may carry such files for `PROCESSORS`, also in a ZIP archive. Code for this machine comes first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class MachineCode:
 
 
 def is_disabled() -> bool:
-    """Return whether kernels are to run as Python: ``NUMBA_DISABLE_JIT=1``, as for numba."""
+    """Return whether kernels should run as Python: ``NUMBA_DISABLE_JIT=1``, as for numba."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
@@ -91,9 +91,9 @@ def machine() -> str:
 
 @cache
 def machine_of(processor: str) -> str:
-    """Return the digest of the same for code that was compiled for one of `PROCESSORS`, on any machine.
+    """Return the same digest for code that was compiled for one of `PROCESSORS`, on any machine.
 
-    Bug fixes of Python and numpy change no such code; each numba and llvmlite may.
+    Bug-fix releases of Python and numpy do not affect such code; any release of numba or llvmlite may.
     """
     made = PROCESSORS[processor]
     return _digest(
@@ -153,8 +153,8 @@ class Place:
     def folders(self) -> list[Path]:
         """Return the folders in which code may be, the first choice first.
 
-        They are ``NUMBA_CACHE_DIR``, else next to the source, else in the user's cache, else in the folder
-        of temporary files. Only the second one depends on the place of the source: a cluster puts an
+        They are ``NUMBA_CACHE_DIR``, else next to the source, else in the user's cache, else in the folder of
+        temporary files. Only the second one depends on the place of the source, because a cluster puts an
         archive into a new folder for each application.
         """
         folder = f"{self.module.rpartition('.')[0]}-{self.stamp[:16]}"
@@ -261,10 +261,10 @@ class Place:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Wait until no other process of this machine compiles the kernel, and let none begin.
+        """Wait until no other process of this machine is compiling the kernel, and keep others from starting.
 
-        The system removes the lock of a process that ended, however it ended. Where no file can be locked,
-        each process compiles for itself.
+        The system removes the lock when its process ends, however it ends. Where files cannot be locked, each
+        process compiles for itself.
         """
         descriptor = None
         for folder in self.folders():

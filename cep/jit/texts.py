@@ -13,7 +13,7 @@ from cep.jit.memory import read_word
 def text_word(data: U8, start: int, at: int, end: int) -> np.uint64:
     """Return the 8 bytes of a text that start at `at`, the first one lowest; 0 after its end.
 
-    Nothing is read outside `data`, and the word contains nothing of other texts.
+    Nothing outside `data` is read, and the word contains nothing from other texts.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Syntax trees of rules: what the author wrote, with the place of every part.
 
-Equality ignores places: two trees are equal when they say the same.
+Equality ignores places: two trees are equal if they mean the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A quoted text, or the value of the `parameter` that is in its place."""
+    """A quoted string, or the value of the `parameter` in its place."""
 
     text: str
     span: Span = field(compare=False)
@@ -39,7 +39,7 @@ class ParameterValue(int):
 
     @classmethod
     def of(cls, value: int, name: Name) -> ParameterValue:
-        """Return the value that the parameter called `name` is declared with."""
+        """Return the declared value of the parameter called `name`."""
         found = cls(value)
         found.name = name
         return found
@@ -295,7 +295,7 @@ class Gap:
 
     @property
     def high_us(self) -> int | None:
-        """The longest time inside; None: there is none."""
+        """The longest time inside; None: there is no limit."""
         if self.second_us is not None:
             return self.second_us
         return self.first_us - (self.sign == "<") if self.sign in ("<", "<=") else None
@@ -370,7 +370,7 @@ class Greed(StrEnum):
 class Repetition:
     """A quantified pattern: ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None). `until` closes the loop.
 
-    `distinct` names a column in which each event that the loop takes has a different value.
+    `distinct` names a column whose value differs for each event that the loop takes.
     """
 
     body: Pattern

@@ -422,7 +422,7 @@ class Cursor:
         return self.listed(lambda: self.name(what))
 
     def listed(self, read: Callable[[], T]) -> list[T]:
-        """Read what is separated by commas."""
+        """Read items separated by commas."""
         found = [read()]
         while self.accept_sign(","):
             found.append(read())
@@ -498,7 +498,7 @@ class Cursor:
     def duration(self) -> int:
         """Read ``10 MINUTES``, ``1 HOUR 30 MINUTES`` or ``INTERVAL '10' MINUTE``, in microseconds.
 
-        A parameter of such a value may be in its place.
+        A parameter with such a value may be in its place.
         """
         if (named := self.parameter(ast.Kind.INTERVAL)) is not None:
             return self._of_parameter(named)

@@ -233,7 +233,7 @@ class ExpressionReader(Cursor):
         return found
 
     def arithmetic(self) -> ast.Expression:
-        """Sums of products: products are folded into the last summand, then sums from the left."""
+        """Read a sum of products: products are folded into the last summand, then sums from the left."""
         summands = [self.unary()]
         signs: list[Token] = []
         while token := self.accept_sign("+", "-", "||", "*", "/", "%"):

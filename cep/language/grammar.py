@@ -1,8 +1,8 @@
 """The lexical grammar: text -> tokens, written with pyparsing.
 
 Every text has tokens, if necessary of kind `BAD`. So a stray character or an open quote becomes one exact
-message of the parser, never one of the library. The phrases above the tokens (clauses, patterns, expressions)
-are read by `cep.language.parser`, which always knows what may come next and can say so.
+message from the parser, never one from the library. The phrases above the tokens (clauses, patterns,
+expressions) are read by `cep.language.parser`, which always knows what may come next and can say so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rule text -> the same words and comments in the usual layout.
 
-A comment stays after the word that it follows on a line, or on lines of its own before the next word. Lines
+A comment stays after the word that it follows on a line, or on separate lines before the next word. Lines
 of conditions and patterns end where the author ended them, or at `WIDTH` if the author did not.
 """
 

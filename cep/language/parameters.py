@@ -57,7 +57,7 @@ def set_parameters(
 ) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
     """Return rules with other values of their parameters, and the problems of these values.
 
-    The names in `given` are those of parameters, of all rules that have them, or ``rule.parameter``.
+    The names in `given` are those of parameters, for all rules that have them, or ``rule.parameter``.
     """
     found, problems = list(rules), list[Diagnostic]()
     for name, text in given.items():

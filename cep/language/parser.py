@@ -45,7 +45,7 @@ class Places(NamedTuple):
 
 
 def parse_with_places(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic], Places]:
-    """Return what `parse` returns, and the places of clauses and keywords."""
+    """Return the result of `parse`, and the places of clauses and keywords."""
     if len(source.text.encode(errors="surrogatepass")) > MAX_BYTES:
         return (), [too_large(source, MAX_BYTES)], Places()
     parser = _Parser(source)
@@ -152,7 +152,7 @@ class _Parser(PatternReader):
         )
 
     def recover(self, read: Callable[[], None]) -> bool:
-        """Call `read`. Add its problem, if any, and go to the next clause. Return whether there was none."""
+        """Call `read`. Add its problem, if any, and go to the next clause. Return whether it had none."""
         before, n_reserved = self.at, len(self.reserved_words)
         try:
             read()

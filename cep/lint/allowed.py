@@ -1,6 +1,6 @@
 """Comments that allow a finding of a rule: ``-- lint: allow W0538 because the name says it``.
 
-A comment belongs to the rule in which it is, or to the rule that follows it.
+A comment belongs to the rule that contains it, or to the rule that follows it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Allowance:
 
 
 def owner(trees: Sequence[ast.Rule], text: str, offset: int) -> str:
-    """Return the name of the rule to which a place of a text belongs; the trees are those of the text."""
+    """Return the name of the rule to which a place in a text belongs; the trees are those of the text."""
     for tree in trees:
         end_of_line = text.find("\n", tree.span.end)
         if offset < (len(text) if end_of_line < 0 else end_of_line):
@@ -73,7 +73,7 @@ def allowances(source: Source, trees: Sequence[ast.Rule]) -> tuple[list[Allowanc
 def without_allowed(
     findings: Iterable[Diagnostic], source: Source, trees: Sequence[ast.Rule]
 ) -> tuple[list[Diagnostic], int]:
-    """Return the findings of a text that no comment allows, with those about comments; how many one allows.
+    """Return the findings of a text that no comment allows, those about comments, and how many are allowed.
 
     An error is never allowed.
     """

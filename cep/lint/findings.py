@@ -36,7 +36,7 @@ class Linted:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """Which rules have tests: those of which a match is expected, and those of which none is expected.
+    """Which rules have tests: those from which a match is expected, and those from which none is expected.
 
     A rule is a file and a name. `problems` are those of test files that cannot be read.
     """
@@ -69,7 +69,7 @@ def lint_book(
 ) -> tuple[list[Diagnostic], int, int]:
     """Return the findings of the rules of one streams file, the number of rules, and of allowed findings.
 
-    `names` has the file of each rule that was seen before, and gets those of these rules.
+    `names` contains the file of each earlier rule; the files of these rules are added.
     """
     try:
         compiled = compile_rulebook(book)
@@ -153,7 +153,7 @@ def _of_head(tree: ast.Rule) -> Iterator[_Finding]:
 
 
 def _of_keys(tree: ast.Rule) -> Iterator[_Finding]:
-    """Yield what a key that falls silent keeps for ever."""
+    """Yield what a key that falls silent keeps forever."""
     if isinstance(tree.window, ast.EventWindow):
         label, help_text = "a key that falls silent keeps its runs", "write a time: WITHIN 10 MINUTES"
         yield "W0531", "a window of events never ends without events", tree.window.span, label, help_text

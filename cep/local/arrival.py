@@ -66,12 +66,12 @@ def arrive(
 ) -> Iterator[list[Arrived]]:
     """Yield the events of all inputs, some at a time, as they arrive.
 
-    With `cuts` only the first of the events yielded together may be late. Then rules with corrections give
-    the same result for them together and one by one.
+    With `cuts`, only the first of the events yielded together may be late. Then rules with corrections give
+    the same result for these events together and one by one.
 
-    Each input keeps its order and advances together with the others: next is the event of the input whose
-    event time up to it is the least, among several that of the stream declared first. An event that is
-    `lateness_us` or more before the latest earlier event of any input is late.
+    Each input keeps its order and advances together with the others: the next event comes from the input that
+    has reached the earliest event time; if there are several, from the stream that is declared first. An
+    event that is `lateness_us` or more before the latest earlier event of any input is late.
     """
     waiting = [_Input(stream, iter(tables), start_us) for stream, tables in inputs.items()]
     latest_us = start_us

@@ -58,22 +58,23 @@ def find_matches(
 ) -> list[dict[str, Any]] | pa.Table:
     """Return the matches of `rules` in `rows`, in the order of the output, each with its columns by name.
 
-    No row is late, and the order of the rows does not matter. After the last row every window closes.
+    No row is late, and the order of the rows does not matter. After the last row, every window closes.
 
     Parameters
     ----------
     rules
-        A text, the path of a rule file or of a directory of rule files, or what `load_rules` returns.
+        The text of rules, the path of a rule file or of a directory of rule files, or the result of
+        `load_rules`.
     streams
-        What `load_streams` returns, or the path of a streams file. None: the nearest ``streams.yaml``.
+        The result of `load_streams`, or the path of a streams file. None: the nearest ``streams.yaml``.
     rows
-        A list of dictionaries, or a table: a DataFrame of pandas or Polars, a table of Arrow. If the rules
-        read several streams or tables, rows by name: ``{"logins": [...], "transfers": df}``. In a dictionary
-        a column that is missing is NULL. A time is a text as the stream declares it, a datetime, or a number
-        of the column's `unit`, without one of microseconds since 1970. A datetime without a zone is a time in
-        the column's `zone`.
+        A list of dictionaries, or a table: a pandas or Polars DataFrame, an Arrow table. If the rules read
+        several streams or tables, rows by name: ``{"logins": [...], "transfers": df}``. A column that is
+        missing from a dictionary is NULL. A time is a string in the form that the stream declares, a
+        datetime, or a number in the column's `unit`; without a `unit`, in microseconds since 1970. A datetime
+        without a zone is a time in the column's `zone`.
     as_table
-        Return a table of Arrow, with the columns of all rules; ``to_pandas()`` makes it a DataFrame.
+        Return an Arrow table, with the columns of all rules; ``to_pandas()`` makes it a DataFrame.
     parameters
         Other values of parameters (`PARAM`), as they are written in rules: ``{"small": "4"}``.
 
@@ -82,8 +83,8 @@ def find_matches(
     RuleError
         The rules are wrong, or there are none. The error's `diagnostics` hold all problems.
     InputError
-        The rows do not fit the stream (E0832), which is a ValueError, too. Or there are `parameters` for
-        rules that are compiled (E0828).
+        The rows do not fit the stream (E0832); this error is also a ValueError. Or `parameters` are given for
+        rules that are already compiled (E0828).
     """
     compiled = _compiled(rules, streams, parameters)
     given = _by_name(compiled, rows)

@@ -40,9 +40,9 @@ class GivenEventsError(InputError, ValueError):
 def event_table(stream: Stream, events: Any) -> pa.Table:
     """Return events as the table of `stream` that `cep.engine.prepare.predicates.prepare` reads.
 
-    `events` are `Rows`, or a table: what has ``__arrow_c_stream__``, as tables of pandas, Polars, DuckDB and
-    Arrow have. Events of a stream with a `device_clock` have the event time, or the columns that it is
-    estimated from. Raises GivenEventsError: they do not fit the stream. The error names the column and the
+    `events` are `Rows`, or a table: any object with ``__arrow_c_stream__``, such as tables of pandas, Polars,
+    DuckDB and Arrow. Events of a stream with a `device_clock` have the event time, or the columns from which
+    it is estimated. Raises GivenEventsError: they do not fit the stream. The error names the column and the
     row.
     """
     given = _arrow_table(stream, events)

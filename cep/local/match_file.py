@@ -41,8 +41,8 @@ from cep.schema.text_values import event_table_schema
 class Result:
     """Matches (`RuleSet.schema_of`), dead letters, late events, counts, and the matches of shadow rules.
 
-    Matches are in order (`RuleSet.in_order`). With corrections, as a stream, they are in the order in which a
-    stream writes them.
+    Matches are in order (`RuleSet.in_order`). With corrections, they are in the order in which a stream
+    writes them.
 
     `late` has the late events of each stream (`cep.formats.late_events.late_schema`).
     """
@@ -78,7 +78,7 @@ def match_file(
 ) -> Result:
     """Return the matches of `rules` over the events of a file or directory, or of one for each stream.
 
-    `rules` are what `load_rules` returns, or a rule file or a folder of them, with the nearest
+    `rules` are the result of `load_rules`, or a rule file or a folder of rule files, with the nearest
     ``streams.yaml``. See `match_chunks` for `as_stream`, `cep.formats.files` for the errors and
     `on_bad_file`. `on_chunk` is called with what has been read, before it is matched.
     """
@@ -117,7 +117,7 @@ def read_inputs(
 
 @dataclass
 class LocalRun:
-    """A run in this process: rules over inputs, into `deliver`.
+    """A run in this process: rules over inputs, with the result passed to `deliver`.
 
     `chunks`: the events of each stream, by its name. `deliver`: receives the result, once. `as_stream`: see
     `match_chunks`.
@@ -160,10 +160,10 @@ def match_chunks(
 ) -> Result:
     """Return the matches of `rules` over all events of `chunks`: of their stream, or by stream.
 
-    The input counts as complete: no event is late in any order, and every window closes at the end.
-    With `as_stream` the events arrive in this order, one by one (`arrival`). An event that is at least the
-    largest lateness of the streams before the latest earlier event is late and omitted or, with
-    `RuleSet.corrections`, at once corrects the matches of earlier events. The same holds for versions of
+    The input is treated as complete: no event is late, whatever the order, and every window closes at the
+    end. With `as_stream`, the events arrive in this order, one by one (`arrival`). An event is late if it
+    precedes the latest earlier event by at least the largest lateness of the streams. A late event is omitted
+    or, with `RuleSet.corrections`, immediately corrects earlier matches. The same holds for versions of
     tables. Static tables are read first.
     """
     by_stream = chunks if isinstance(chunks, Mapping) else {rules.only_stream().name: chunks}

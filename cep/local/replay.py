@@ -1,4 +1,4 @@
-"""The events of one key, matched again under observation, beside the matches that a run reports."""
+"""The events of one key, matched again under observation, next to the matches that a run reports."""
 
 from __future__ import annotations
 
@@ -57,9 +57,8 @@ class Replay:
     typed
         The events of each stream of the rule.
     events
-        The prepared events of all keys (`Program.event_schema`).
-    sources : (2, events) int64
-        The number of the stream of each of these events, and its row in `typed`.
+        The prepared events of all keys (`Program.event_schema`). sources : (2, events) int64 The number of
+        the stream of each of these events, and its row in `typed`.
     versions
         The prepared versions of joined tables.
     static
@@ -84,7 +83,7 @@ class Replay:
     tables: Mapping[str, tuple[pa.Table, Stream]]
 
     def identities(self, key: Sequence[Any], keep: Mask) -> tuple[I64, Mask]:
-        """Return what stands for each event of a key, those of `keep`, in the ids of matches.
+        """Return the identities that represent the events of a key, those of `keep`, in the ids of matches.
 
         Events that a run drops before matching have none: the second array says which have one.
         """
@@ -124,7 +123,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys that there are.
+    """All keys.
 
     Parameters
     ----------
@@ -141,8 +140,8 @@ class Keys:
     def find(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """Return the key that is written as `texts`: the values of the key columns.
 
-        A single text has them all, with commas between them. Without texts there must be only one key. Raises
-        InputError (E0898): no event has this key.
+        A single string contains all values, separated by commas. Without strings, there must be only one key.
+        Raises InputError (E0898): no event has this key.
         """
         if not texts:
             known = self._known(2)
@@ -245,7 +244,7 @@ def replay(
         The typed events of each stream, and the versions of each table, by its name.
     tree
         The syntax tree of the rule; None: it has no text.
-        Of a window rule it has the events that count as runs of one event (`cep.why.rows`).
+        For a window rule, it contains the events that count as runs of one event (`cep.why.rows`).
     """
     rule = next(one.rule for one in built if one.rule.name == name)
     watched = lower_watched(

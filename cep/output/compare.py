@@ -1,4 +1,4 @@
-"""Two rule sets over the same events: what fires newly, and what no longer, by rule, key and day.
+"""Two rule sets over the same events: which matches are new and which disappear, by rule, key and day.
 
 compared = compare(before, matches_before, now, matches_now)
 """
@@ -24,7 +24,7 @@ class Fired:
     """The matches of one rule and key that end on one day (UTC), before and now.
 
     `same`: matches of both, with the same `match_id`. `moved`: matches of both that overlap in time, but
-    consist of other events. `newly` and `no_longer`: the other matches of now, and those of before.
+    consist of other events. `newly` and `no_longer`: all other matches now, and all others before.
     """
 
     rule: str
@@ -50,10 +50,10 @@ class _Match(NamedTuple):
 def compare(
     before: RuleSet, matches_before: pa.Table, now: RuleSet, matches_now: pa.Table
 ) -> tuple[Fired, ...]:
-    """Return what two rule sets report of the same events, by rule, key and day, in this order.
+    """Return what two rule sets report for the same events, by rule, key and day, in this order.
 
     `matches_before` and `matches_now`: their matches (`RuleSet.match_schema`), in any order. A row that was
-    withdrawn does not count. Of a match with several rows, one for each event, one counts.
+    withdrawn does not count. If a match has a row for each event, only one row counts.
     """
     then, after = _by_key(before, matches_before), _by_key(now, matches_now)
     counts: dict[tuple[str, Key, str], Counter[str]] = {}

@@ -18,7 +18,7 @@ from cep.write_errors import writing
 
 
 class TableWriter(Protocol):
-    """Writes a file of one format, whole. Raises OSError if it cannot be written."""
+    """Writes a whole file in one format. Raises OSError if it cannot be written."""
 
     def write(self, file: Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write a table; `rows` are the same rows as mappings, each with the columns that it has."""

@@ -1,4 +1,4 @@
-"""Results in the form of JUnit's XML, which servers of continuous integration read."""
+"""Results as JUnit XML, which continuous-integration servers read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def junit(suites: Mapping[str, Sequence[Test]]) -> str:
 def by_file(files: Iterable[str], problems: Iterable[Diagnostic]) -> str:
     """Return a suite for each of `files`, whose tests are its problems; without one it has one that passed.
 
-    A problem without a file is in a suite of its own.
+    A problem without a file is in a separate suite.
     """
     suites: dict[str, list[Test]] = {file: [] for file in files}
     for problem in problems:

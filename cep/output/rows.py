@@ -1,4 +1,4 @@
-"""Matches as rows: each with the columns of its own rule, and as a line of JSON."""
+"""Matches as rows: each with the columns of its own rule, and as a JSON line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def match_rows(rules: RuleSet, matches: pa.Table) -> Iterator[dict[str, Any]]:
 def json_line(row: Mapping[str, Any] | list[Any]) -> str:
     """Return a row (or a list) as one line of JSON; times are ISO 8601 in UTC, to the microsecond.
 
-    NaN and infinities are the texts of `NUMBER_WORDS`.
+    NaN and infinities are the strings of `NUMBER_WORDS`.
     """
     return json_text(row, default=_text)
 

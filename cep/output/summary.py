@@ -61,7 +61,7 @@ def loss_lines(
     *,
     kept: Collection[str] = (),
 ) -> list[str]:
-    """Return the lines of the summary that say what was lost: what `--quiet` does not hide.
+    """Return the lines of the summary that say what was lost, which `--quiet` does not hide.
 
     `kept`: the existing outputs among ``late`` and ``dead_letter``.
     """
@@ -74,7 +74,7 @@ def loss_lines(
 def absent_texts(
     counts: Counts, streams: Mapping[str, Stream], read: Collection[tuple[str, str]]
 ) -> list[str]:
-    """Return which fields that rules read no event has, and what the events have instead."""
+    """Return which fields that rules read are missing from all events, and what the events have instead."""
     columns = [column for column in counts.absent_columns if column in read]
     return [_absent_text(column, counts, streams, read) for column in columns]
 

@@ -1,4 +1,4 @@
-"""Events -> the profile of their stream, chunk by chunk, by kernels of Arrow."""
+"""Events -> the profile of their stream, chunk by chunk, with Arrow's kernels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Column:
             self.counts = None
 
     def profile(self) -> ColumnProfile:
-        """Return what is known."""
+        """Return what is known so far."""
         counts = None
         if self.counts is not None:
             ordered = sorted(self.counts.items(), key=lambda item: (-item[1], str(item[0])))

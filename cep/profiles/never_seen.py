@@ -1,4 +1,4 @@
-"""Conditions of rules that ask for values that the events never had, by the profiles of their streams."""
+"""Conditions of rules on values that the events never had, according to the profiles of their streams."""
 
 from __future__ import annotations
 

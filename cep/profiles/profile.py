@@ -1,4 +1,4 @@
-"""The profile of a stream as data, and its file: ``STREAM.profile.json`` beside the streams file."""
+"""The profile of a stream as data, and its file: ``STREAM.profile.json`` next to the streams file."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ class ColumnProfile:
 class Profile:
     """What the events of a stream look like.
 
-    - `n_malformed`: lines that are no event.
+    - `n_malformed`: lines that are not events.
     - `first_us`, `last_us`: the earliest and the latest event time; None: there is none.
-    - `n_disordered`: events that come after one with a later time.
-    - `most_late_us`: by how much at most.
+    - `n_disordered`: events that come after one with a later time. - `most_late_us`: by how much at most.
     - `gap_us`, `gap_from_us`: the longest time without an event, and its beginning.
     """
 
@@ -72,7 +71,7 @@ def profile_file(streams_file: Path, stream: str) -> Path:
 
 
 def write_profile(streams_file: Path, profile: Profile) -> Path:
-    """Write a profile beside the streams file, and return its file."""
+    """Write a profile next to the streams file, and return its file."""
     path = profile_file(streams_file, profile.stream)
     text = json.dumps({"format": _FORMAT, **asdict(profile)}, ensure_ascii=False, indent=1)
     with writing(path):
@@ -83,7 +82,7 @@ def write_profile(streams_file: Path, profile: Profile) -> Path:
 def read_profile(streams_file: Path, stream: str) -> Profile | None:
     """Return the profile of a stream; None: there is no file.
 
-    Raises InputError (E0651): the file is no profile of this version.
+    Raises InputError (E0651): the file is not a profile of this version.
     """
     path = profile_file(streams_file, stream)
     if not path.is_file():

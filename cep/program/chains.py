@@ -60,7 +60,7 @@ class Chains:
 
     @cached_property
     def stages(self) -> tuple[int, ...]:
-        """The stage of each program, from 0: a program by another key is in a later stage than its sources.
+        """The stage of each program, from 0: a program with a different key comes in a later stage.
 
         Programs of one stage that feed each other have the same key. They can run in one key group.
         """
@@ -76,7 +76,7 @@ class Chains:
 
     @cached_property
     def gathered(self) -> frozenset[int]:
-        """The programs that are connected, through any number of feeds, with a feed by another key.
+        """The programs that are connected, through any number of feeds, with a feed by a different key.
 
         Where key groups are separate, as in a stream on Spark, one group has all their events.
         """

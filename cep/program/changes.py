@@ -2,7 +2,7 @@
 
     changes = changes_of(before.programs, now.programs)
 
-A program takes over the state of the program that had its streams, its key and its rules
+A program takes over the state of the program that had the same streams, key and rules
 (`Changes.taken_from`). Within it each rule is judged by its identity (`cep.program.identity`).
 """
 
@@ -92,7 +92,7 @@ class Changes:
 
     @property
     def final(self) -> Mapping[str, str]:
-        """The rules of which late events do not correct earlier matches; which of them, in words."""
+        """The rules whose earlier matches are not corrected by late events; which matches, in words."""
         if not self.has_corrections:
             return {}
         ended = dict.fromkeys(self.other_having, "rows of windows that have ended are final")
@@ -238,7 +238,7 @@ class _Judged:
         return (Verdict.CHANGED if obstacles else Verdict.MEASURES), reasons
 
     def has_other_having(self, change: RuleChange) -> bool:
-        """Return whether a window rule continues with another HAVING."""
+        """Return whether a window rule continues with a different HAVING."""
         if change.verdict is not Verdict.MEASURES or self.now_by_name[change.rule].rule.windowed is None:
             return False
         placed = self.then_by_name[change.rule], self.now_by_name[change.rule]

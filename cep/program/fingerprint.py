@@ -4,7 +4,7 @@ A rule's identity does not depend on the other rules of its program. Numbers tha
 predicate words, indices of columns, names of derived columns) are replaced by what they represent.
 
 It does not include descriptions of a rule (title, severity, tags, status), limits of accepted events
-(lateness, bounds of event time), the layout of CSV files, or columns that no rule reads.
+(lateness, bounds of event time), the form of CSV files, or columns that no rule reads.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def rule_meaning(program: Program, name: str) -> bytes:
 
 
 def window_rule_meanings(program: Program) -> tuple[bytes, ...]:
-    """Return for each window rule of `program` the meaning of its windows and their events, in 16 bytes."""
+    """Return, for each window rule of `program`, the meaning of its windows and their events, in 16 bytes."""
     digests = _Expressions(program, ())
     found = [rule.windowed for rule in program.rules if rule.windowed is not None]
     return tuple(
@@ -138,7 +138,7 @@ def windows_together(program: Program) -> frozenset[tuple[bytes, frozenset[bytes
 
 
 def windows_read(program: Program) -> tuple[frozenset[bytes], ...]:
-    """Return for each rule the windowed columns that it reads, by `window_meanings`."""
+    """Return, for each rule, the windowed columns that it reads, by `window_meanings`."""
     found = program.window_meanings
     if not found:
         return (frozenset(),) * len(program.rules)

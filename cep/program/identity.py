@@ -1,6 +1,6 @@
-"""The meaning of stored state, in terms that outlive the program: of each rule, and of all rules.
+"""The meaning of stored state, of each rule and of all rules together, in terms that outlive the program.
 
-`cep.program.fingerprint` computes the `ProgramIdentity` of a `Program`. Snapshots and checkpoints carry it,
+`cep.program.fingerprint` computes the `ProgramIdentity` of a `Program`. Snapshots and checkpoints contain it,
 so stored state can be read and compared without the program that wrote it.
 """
 
@@ -58,7 +58,7 @@ class TableIdentity:
 
 @dataclass(frozen=True)
 class RuleIdentity:
-    """The meaning of the stored state of one rule. Two rules of one fingerprint can read each other's state.
+    """The meaning of one rule's stored state. Rules with the same fingerprint can read each other's state.
 
     `registers` and `parts` show where two rules differ. They contain only the names of tables; `tables` has
     the rest.
@@ -198,7 +198,7 @@ class ProgramIdentity:
     def versions(self) -> dict[str, str]:
         """The version of each rule, by its name: a hash of its meaning, 12 hexadecimal digits.
 
-        It does not depend on names, words or other rules, and depends on the values of parameters.
+        It depends on the values of parameters, but not on names, words or other rules.
         """
         return {
             rule.name: hashlib.sha256(self.shared.fingerprint + rule.fingerprint).hexdigest()[:12]
@@ -249,7 +249,7 @@ def _fingerprint(text: str) -> bytes:
 
 
 def differences(then: Sequence[ProgramIdentity], now: Sequence[ProgramIdentity]) -> str:
-    """Return in one line which rules differ and how; empty: no rule differs."""
+    """Return, in one line, which rules differ and how; empty: no rule differs."""
     told = list(_differences(_by_rule(then), _by_rule(now)))
     more = f"; {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     return "; ".join(told[:_MOST_TOLD]) + more

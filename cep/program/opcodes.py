@@ -1,4 +1,4 @@
-"""The numbers by which the compiler instructs the engine, and the functions that they stand for."""
+"""The numbers with which the compiler instructs the engine, and the functions that they stand for."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Computation(NamedTuple):
 
 
 def computation_of(call: Call) -> Computation | None:
-    """Return how a call of a function of numbers or of time is computed; None: otherwise."""
+    """Return how a call of a function of numbers or times is computed; None: it is another function."""
     match call:
         case Call(function="round", args=(value, Literal(value=int() as places))):
             return Computation(Code.ROUND_F, places, (value,))

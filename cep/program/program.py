@@ -128,7 +128,7 @@ class Program:
     are those of the stream. Otherwise the key has separate columns (`key_columns`), a predicate may test a
     role (`RoleTest`), and with several streams their columns are `cep.schema.stream.qualified`.
 
-    `predicates[w][b]` is the local predicate of bit b in word w; it counts only where it is TRUE. `derived`
+    `predicates[w][b]` is the local predicate of bit b in word w; it holds only where it is TRUE. `derived`
     are named expressions over one event, computed before matching. `columns` are the columns (of the stream
     or derived) that registers and bytecode read; kernels receive strings among them as codes. `listed` are
     those that lists (ARRAY_AGG) contain.
@@ -191,7 +191,7 @@ class Program:
 
     @cached_property
     def tie_columns(self) -> tuple[str, ...]:
-        """Columns of a prepared batch that order events of equal time; of other streams they are NULL."""
+        """Columns of a prepared batch that order events of equal time; for other streams they are NULL."""
         if len(self.streams) == 1:
             return self.streams[0].tie_break
         ties = (self.column_of(stream, name) for stream in self.streams for name in stream.tie_break)
@@ -230,7 +230,7 @@ class Program:
 
     @cached_property
     def has_silent_windows(self) -> bool:
-        """Whether there are windows without events, for which it must know the time range of the input."""
+        """Whether there are windows without events, for which the time range of the input must be known."""
         return any(rule.windowed is not None and rule.windowed.table is not None for rule in self.rules)
 
     @cached_property
@@ -311,7 +311,8 @@ class Program:
     def local_predicates(self, stream: Stream) -> tuple[tuple[Expression, ...], ...]:
         """Return `predicates` for events of `stream`: FALSE where they test the role of another stream.
 
-        For an event the columns of other streams are NULL: a value of DISTINCT BY has one of each stream.
+        For an event, the columns of other streams are NULL: a value of DISTINCT BY contains one of each
+        stream.
         """
         if self.is_plain:
             return self.predicates
@@ -408,8 +409,8 @@ class Program:
     def match_schema(self) -> pa.Schema:
         """Columns of the matches: rule, key columns, match_id, match_start, match_end, then all measures.
 
-        A measure of one rule is NULL in the rows of rules that do not have it; where two rules give one
-        name to a BIGINT and a DOUBLE, the column is DOUBLE (the compiler refuses other differences).
+        A measure of one rule is NULL in the rows of rules that do not have it; where two rules use one name
+        for a BIGINT and a DOUBLE, the column is DOUBLE (the compiler refuses other differences).
         """
         import pyarrow as pa
 
@@ -458,7 +459,7 @@ class Program:
 
     @cached_property
     def windows_read(self) -> tuple[frozenset[bytes], ...]:
-        """Of each rule the meaning of the windowed columns that it reads."""
+        """For each rule, the meaning of the windowed columns that it reads."""
         return windows_read(self)
 
     @cached_property
@@ -468,7 +469,7 @@ class Program:
 
     @property
     def fingerprint(self) -> bytes:
-        """16 bytes that differ when the rules, and so the meaning of stored state, differ."""
+        """A hash of 16 bytes that differs when the rules, and so the meaning of stored state, differ."""
         return self.identity.fingerprint
 
 
@@ -490,7 +491,7 @@ def is_list(measure: Expression) -> bool:
 
 
 def widened(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return a column of matches in the type that it has together with the matches of other rules.
+    """Return a column of matches in the type that it has in the common table of all rules.
 
     BIGINT becomes the nearest DOUBLE, as in SQL: Arrow refuses what a DOUBLE cannot represent exactly.
     """
@@ -502,8 +503,8 @@ def widened(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array |
 def missing_column(item: pa.Field, n: int) -> pa.Array:
     """Return the values of a column for matches of other programs.
 
-    With timeouts they are matches; with rows of views (`RuleSet.has_kinds`) they are matches of revision 0.
-    Other columns are NULL.
+    With timeouts, these rows are matches; with rows of views (`RuleSet.has_kinds`), they are matches with
+    revision 0. Other columns are NULL.
     """
     import pyarrow as pa
 

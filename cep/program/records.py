@@ -3,7 +3,7 @@ numbers.
 
 A rule is an automaton and the code of its registers. Both are records of 64-bit fields: a state, a take, a
 variable, an exclusion. The compiler writes `RuleTables`, with a column for each field of each kind of record.
-`COLUMNS` and `RECORDS` follow from the annotations of the columns, and from these follow
+`COLUMNS` and `RECORDS` follow from the annotations of the columns. From these follow:
 
 - the addresses that kernels use (`cep.engine.kernels.layout`): ``rule[place + at.STATE_MODE]``,
 - the one array that kernels read (`cep.engine.matching.packed_rule`), in which references are addresses,

@@ -1,4 +1,4 @@
-"""Windowed aggregates of a program: columns that each event gets from the events of its key before it.
+"""Windowed aggregates of a program: columns that each event gets from earlier events of its key.
 
 The compiler writes them; `cep.engine.windows` computes them once events are in order.
 """
@@ -24,7 +24,7 @@ class WindowColumn:
     - `argument`: column of a prepared batch; None: ``COUNT(*)``.
     - `argument_type`: the type of `argument`.
     - `parameter`: the second argument of the function, if it has one.
-    - `within`: word and bit of the predicate of the events that windows see; None: all events of the key.
+    - `within`: word and bit of the predicate of the events that windows contain; None: all events of the key.
       Only these events form a session or count for EVENTS.
     - `counts`: word and bit of the predicate of those whose argument counts (FILTER); None: all of `within`.
     """

@@ -1,1 +1,1 @@
-"""Tests of rules as data: events, and the matches that are expected of them (`NAME.test.yaml`)."""
+"""Tests of rules as data: events, and the matches that are expected (`NAME.test.yaml`)."""

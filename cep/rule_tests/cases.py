@@ -1,4 +1,4 @@
-"""The cases of a test file, as data: events as they arrive, and what is expected of them."""
+"""The cases of a test file, as data: events as they arrive, and the expected matches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Events and what is expected of them.
+    """Events and the expected matches.
 
     - `steps`: what happens, in the order in which it arrives. If the last one is an `Advance`, the case ends
       at its time. Otherwise the input is complete, and every window closes.

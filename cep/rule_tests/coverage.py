@@ -1,6 +1,6 @@
 """Which transitions of the automaton the cases of a test file take, and which no case takes.
 
-The runs are those of the engine, event by event (`cep.engine.matching.watched`), as `cep why` has them.
+The runs are those of the engine, event by event (`cep.engine.matching.watched`), as in `cep why`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The transitions that some case takes, of all that there are, and those that none takes, as text."""
+    """How many of all transitions the cases take, and those that no case takes, as text."""
 
     n_taken: int
     n_all: int

@@ -39,7 +39,8 @@ def matches_of(
 ) -> list[Row]:
     """Return the matches of the rules `names` in the events of a case, in the order of the output.
 
-    `rules` also has the rules whose matches these read. `seed` chooses the order of arrival of `SHUFFLED`.
+    `rules` also contains the rules whose matches these read. `seed` chooses the order of arrival of
+    `SHUFFLED`.
     """
     found: list[pa.Table] = []
     chain = _begun(rules, case)
@@ -77,7 +78,7 @@ def counted(steps: Iterable[Step]) -> Iterator[Arrival]:
 def lag_of(rules: RuleSet) -> int:
     """Return how far the watermark lags behind the latest event, in microseconds.
 
-    It lags by one at least: events of one time may arrive one by one.
+    It lags by at least one, because events of one time may arrive one by one.
     """
     return max(rules.lateness_us, 1)
 

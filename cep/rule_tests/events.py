@@ -1,6 +1,6 @@
-"""The events of a test file: rows, a block of CSV or a file, with relative times -> typed events.
+"""The events of a test file (rows, a CSV block or a file) with relative times -> typed events.
 
-The values of all rows of a stream are converted column by column, as from a file of CSV.
+The values of all rows of a stream are converted column by column, as from a CSV file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Gathered:
 
 
 def relative_us(text: str) -> int | None:
-    """Return the microseconds of ``5 minutes``, ``-30 days`` or ``0``; None: it is no duration."""
+    """Return the microseconds of ``5 minutes``, ``-30 days`` or ``0``; None: it is not a duration."""
     sign, text = (-1, text[1:].strip()) if text.startswith("-") else (1, text)
     length_us = 0 if text == "0" else parse_duration(text)
     return None if length_us is None else sign * length_us
@@ -89,7 +89,7 @@ class EventReader:
     # ------------------------------------------------------------ what a file has
 
     def defaults(self, node: yaml.Node) -> dict[str, Cell]:
-        """Return the values that every row with such a column has, unless it says otherwise."""
+        """Return the values that rows with such a column have unless they give another value."""
         found: dict[str, Cell] = {}
         known = {name for stream in self.rules.inputs.values() for name in _columns(stream)}
         for entry in self.document.mapping(node, "`defaults`") or []:

@@ -1,4 +1,4 @@
-"""Matches that are expected, compared with those that were found."""
+"""Expected matches, compared with those that were found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLOSE = 1e-9
 
 
 def expected_value(document: Document, node: yaml.Node, kind: pa.DataType, name: str, start_us: int) -> Any:
-    """Return the value of a node as a match has it; times are in microseconds. A wrong one is a problem."""
+    """Return the value of a node in the form of a match; times are in microseconds. Report wrong values."""
     if is_null(node):
         return None
     if pa.types.is_list(kind) and isinstance(node, yaml.SequenceNode):
@@ -71,7 +71,7 @@ def _word(kind: pa.DataType) -> tuple[str, str]:
 
 
 def compared(case: Case, rows: Sequence[Row]) -> tuple[list[tuple[Expected, str]], list[Row]]:
-    """Return the expected matches that are missing, each with what differs, and the rows that nobody expects.
+    """Return the missing expected matches, each with what differs, and the rows that are not expected.
 
     Each row may be at most one of the expected matches. As many as possible are found.
     """
@@ -141,7 +141,7 @@ def _shown(found: Any, expected: Any) -> str:
 
 
 def type_word(value: object) -> str:
-    """Return what a value is called, where its text does not tell."""
+    """Return what a value is called if its text does not show it."""
     return "a text" if isinstance(value, str) else "NULL" if value is None else type(value).__name__
 
 

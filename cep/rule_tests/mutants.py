@@ -1,6 +1,6 @@
 """Small changes of a rule, one at a time: a bound, an operator, a joint, a dropped condition.
 
-A change that no case notices says what the cases do not test (DeMillo, Lipton and Sayward, IEEE Computer
+A change that no case notices shows what the cases do not test (DeMillo, Lipton and Sayward, IEEE Computer
 11(4), 1978).
 """
 

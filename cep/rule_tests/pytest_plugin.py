@@ -1,4 +1,4 @@
-"""A plug-in of pytest: each case of a test file of rules is a test."""
+"""A pytest plug-in: each case of a test file of rules is a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CaseFailedError(Exception):
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect test files of rules: those with a rule file beside them, or with `rules` and `cases`."""
+    """Collect test files of rules: those with a rule file next to them, or with `rules` and `cases`."""
     if not file_path.name.endswith(_ENDING):
         return None
     beside = file_path.with_name(file_path.name.removesuffix(_ENDING) + ".cep")

@@ -38,7 +38,7 @@ OF_CASE = ("events", "expect", "defaults", "tables")
 
 
 def test_files(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the test files of `paths`: rule files with a test file beside them, test files, folders.
+    """Return the test files of `paths`: rule files with a test file next to them, test files, or folders.
 
     Raises RuleError: a path does not exist, or has no tests.
     """

@@ -1,4 +1,4 @@
-"""A test of an alert that was seen: its match, and the events without which it is not reported."""
+"""A test of a reported alert: its match, and the events without which it is not reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Item = tuple[str, int]
 
 
 def read_match(text: str) -> dict[str, Any]:
-    """Return the match in a text: a line of JSON as `cep match` writes it.
+    """Return the match in a text: a JSON line as `cep match` writes it.
 
     Raises InputError (E0676): it is none.
     """
@@ -54,7 +54,7 @@ def recorded_case(
     """Return the case of a match, as lines of a test file below `cases`.
 
     It expects all matches of the rule in its events. `tables` are the typed events and rows of each stream
-    and table. With `with_nulls` what is NULL is written, because the file has defaults. Raises InputError
+    and table. With `with_nulls`, NULLs are written, because the file has defaults. Raises InputError
     (E0676): the rules do not report the match in these events.
     """
     items = _reported(rules, match, tables)

@@ -67,7 +67,7 @@ def element_of(values: pa.Array, element: Sequence[str | int]) -> pa.Array:
 
 
 def python_element(value: Any, element: Sequence[str | int]) -> Any:
-    """Return a value inside an array of Python, None where there is none."""
+    """Return a value inside a Python list, None where there is none."""
     for part in element:
         if value is None:
             return None
@@ -158,7 +158,7 @@ def _integer_width(kind: pa.DataType) -> int:
 def typed_column(values: pa.Array, field: Field, *, is_coded: bool = False) -> tuple[pa.Array, Mask]:
     """Return a column as events have it, and which of its values they cannot have.
 
-    `is_coded`: texts that repeat may stay Arrow dictionaries.
+    `is_coded`: strings that repeat may stay Arrow dictionaries.
     """
     nothing = np.zeros(len(values), dtype=bool)
     kind = values.type

@@ -1,4 +1,4 @@
-"""Values of Arrow columns as Python values, also values that Python lacks: broken text, the year 10000."""
+"""Values of Arrow columns as Python values, even those that Python lacks: broken text, the year 10000."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_utf8(value: bytes) -> bool:
 
 
 def opaque_column(values: pa.Array, kind: ColumnType) -> tuple[pa.Array, Mask]:
-    """Return the values of an opaque column as texts, and a mask of those that are not of its type."""
+    """Return the values of an opaque column as strings, and a mask of those that are not of its type."""
     texts: list[str | None] = [None] * len(values)
     bad = np.zeros(len(values), dtype=bool)
     plain = _all_plain(values)
@@ -76,7 +76,7 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
 def json_rows(batch: pa.RecordBatch) -> list[str]:
     """Return each row as a JSON object.
 
-    A value that JSON has no form for becomes text. Bytes that are not UTF-8 are replaced.
+    A value that JSON cannot express becomes text. Bytes that are not UTF-8 are replaced.
     """
     columns = [[_plain(item, is_exact=False) for item in values] for values in batch.columns]
     names = batch.schema.names
@@ -92,7 +92,7 @@ def json_value(item: pa.Scalar) -> str:
 def _plain(item: pa.Scalar, *, is_exact: bool) -> Any:
     """Return a Python value of `item`.
 
-    A value that Python cannot hold raises ValueError if `is_exact`. Otherwise a text describes it.
+    A value that Python cannot hold raises ValueError if `is_exact`. Otherwise a string describes it.
     """
     kind = item.type
     if not item.is_valid:

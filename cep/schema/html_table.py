@@ -15,7 +15,7 @@ _CELL = "text-align:left;padding:2px 12px 2px 0"
 def html_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], n_rows: int | None = None
 ) -> str:
-    """Return a table as HTML with a title. All texts are escaped, and None is an empty cell.
+    """Return a table as HTML with a title. All text is escaped, and None becomes an empty cell.
 
     `n_rows` is the number of all rows, if `rows` are only the first of them.
     """

@@ -1,4 +1,4 @@
-"""Masks of numpy that mark some rows of an Arrow column."""
+"""numpy masks that mark some rows of an Arrow column."""
 
 from __future__ import annotations
 

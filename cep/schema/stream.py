@@ -1,4 +1,4 @@
-"""Streams as rules see them: fields, event time, tie breakers, lateness."""
+"""Streams from the rules' point of view: fields, event time, tie breakers, lateness."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Field:
     `ddl` is the type as `canonical_ddl` writes it. The other settings describe the value in the data:
 
     - `unit`: the value is a count since 1970 in this unit of `UNITS`;
-    - `format`: the value is a text in this format (`time_formats`);
-    - `zone`: the time zone of a time that does not say its own;
+    - `format`: the value is a string in this format (`time_formats`);
+    - `zone`: the time zone of a time without a zone;
     - `path`: the column or field of the data, one part for each level of nesting, if it is not called `name`;
     - `element`: that field is an array, and the value is inside it: an index from 0, then names and indices.
     """
@@ -138,7 +138,7 @@ class CsvLayout:
 
     @property
     def number_form(self) -> str:
-        """How numbers are written, if not as usual: `` with decimal `,` ``."""
+        """How numbers are written, if not in the usual form: `` with decimal `,` ``."""
         decimal = f"decimal `{self.decimal}`" if self.decimal != "." else ""
         sign = self.thousands.encode("unicode_escape").decode()  # some blanks cannot be printed
         thousands = f"thousands `{sign}`" if sign else ""
@@ -171,7 +171,7 @@ MAX_BEHIND_US = 366 * 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class DeviceClock:
-    """The columns from which the true time of an event is estimated, though its device's clock is wrong.
+    """The columns from which the true time of an event is estimated although its device's clock is wrong.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class DeviceClock:
     received
         When the record was received, by the clock of a server.
     max_behind_us
-        An event that happened longer before its receipt is malformed.
+        An event that happened more than this before its receipt is malformed.
     """
 
     device: str
@@ -270,7 +270,7 @@ class Stream:
         return next((field for field in self.fields if field.name == name), None)
 
     def by_receipt(self) -> Stream:
-        """Return a stream with a `device_clock` with the time of receipt as event time."""
+        """Return a stream with a `device_clock` as one whose event time is the time of receipt."""
         assert self.device_clock is not None
         received = self.device_clock.received
         fields = tuple(field for field in self.fields if field.name != self.event_time)

@@ -97,7 +97,7 @@ def _doubles(texts: pa.Array) -> tuple[pa.Array, Mask]:
 
 
 def _counts(texts: pa.Array, unit: str) -> tuple[pa.Array, Mask]:
-    """Return the times that count `unit` since 1970, and a mask of the texts that are not times."""
+    """Return the times that count `unit` since 1970, and a mask of the strings that are not times."""
     is_whole = where_true(pc.match_substring_regex(texts, INTEGER_PATTERN))
     wholes, not_whole = _integers(null_where(~is_whole, texts))
     times, bad = times_of_numbers(wholes, unit)
@@ -133,7 +133,7 @@ def word_of(number: float) -> str:
 
 
 def json_text(value: object, **options: Any) -> str:
-    """Return a value as JSON, as `json.dumps`, with texts in place of numbers that JSON does not have."""
+    """Return a value as JSON, like `json.dumps`, but with strings in place of numbers that JSON lacks."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
     except ValueError:
@@ -153,7 +153,7 @@ def _with_words(value: object) -> object:
 
 
 def texts_of_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of floating-point numbers as texts with `NUMBER_WORDS`; as it is if all are finite."""
+    """Return a column of floats as strings with `NUMBER_WORDS`; unchanged if all are finite."""
     is_finite = pc.is_finite(column)
     if pc.all(is_finite).as_py() is not False:
         return column

@@ -1,4 +1,4 @@
-r"""Formats of dates and times as `strptime` writes them. Only directives that tell a point in time are known.
+r"""Formats of dates and times, written as for `strptime`. Only directives for a point in time are supported.
 
 ======  ==========================================================================================
 %Y %y   year: four digits; two digits, from 1969 to 2068
@@ -14,8 +14,8 @@ r"""Formats of dates and times as `strptime` writes them. Only directives that t
 
 The leading zero of a number is optional. Names are English, in upper or lower case. All other characters
 stand for themselves. A format becomes one regular expression, in the syntax that Python and RE2 (Arrow)
-share. `cep.schema.time_values` reads columns of texts. This module does not load Arrow, so a check of formats
-starts fast.
+share. `cep.schema.time_values` reads columns of strings. This module does not load Arrow, so a check of
+formats starts fast.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 class FormatError(ValueError):
-    """A text is not a format of times. It says the problem, and in `help` the text to write instead."""
+    """A string is not a format of times. The error says why, and `help` says what to write instead."""
 
     def __init__(self, problem: str, help_text: str) -> None:
         super().__init__(problem)
@@ -114,16 +114,16 @@ class TimeFormat:
 
     @property
     def has_zone(self) -> bool:
-        """Whether the texts say their time zone."""
+        """Whether the strings contain their time zone."""
         return "z" in self.names
 
     @property
     def has_time(self) -> bool:
-        """Whether the texts say a time of day or a zone, not only a day."""
+        """Whether the strings contain a time of day or a zone, not only a day."""
         return not _OF_TIME.isdisjoint(self.names)
 
     def value(self, text: str) -> tuple[int, bool] | None:
-        """Return the microseconds since 1970, and whether `text` says its zone.
+        """Return the microseconds since 1970, and whether `text` contains its zone.
 
         Return None if `text` does not fit the format.
         """
@@ -240,7 +240,7 @@ def _translated(text: str) -> str | None:
 
 
 def century(year: int) -> int:
-    """Return the year that two digits mean."""
+    """Return the year that two digits stand for."""
     return year + (1900 if year >= 69 else 2000)
 
 

@@ -77,7 +77,7 @@ def print_timestamp(time_us: int) -> str:
 
 
 def time_for_people(us: int) -> str | None:
-    """Return a time as ISO 8601, as short as it is exact; None: it is no time of the years 1 to 9999."""
+    """Return a time as ISO 8601, in its shortest exact form; None: it is outside the years 1 to 9999."""
     try:
         time = _EPOCH + datetime.timedelta(microseconds=us)
     except OverflowError:
@@ -86,7 +86,7 @@ def time_for_people(us: int) -> str | None:
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the microseconds of a text such as ``10 seconds``, ``10s`` or ``1 hour 30 minutes``.
+    """Return the microseconds of a string such as ``10 seconds``, ``10s`` or ``1 hour 30 minutes``.
 
     Return None if `text` is not a duration, or not a whole number of microseconds.
     """

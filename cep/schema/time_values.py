@@ -13,8 +13,8 @@ nearest DOUBLE and rounded to microseconds.
 A time is in the years 1 to 9999 in UTC, because ISO 8601 and Python have no other years.
 
 A local time is a time without a zone. When clocks go back, a local time occurs twice, and the earlier one
-counts. When clocks go forward, a local time that does not occur is moved later by the hour (or whatever
-length) that is left out. Java and Spark do the same, and so does Python with ``fold=0``.
+counts. When clocks go forward, a local time that does not occur is moved forward by the length of the gap,
+usually an hour. Java and Spark do the same, and so does Python with ``fold=0``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _in_years(us: int) -> int | None:
 
 
 def time_of_text(text: str, field: Field) -> int | None:
-    """Return the time that `text` means in the column `field`, or None if it is not a time."""
+    """Return the time that `text` stands for in the column `field`, or None if it is not a time."""
     if field.format:
         found = read_format(field.format).value(text)
         if found is None:
@@ -125,7 +125,7 @@ def text_of_time(us: int, field: Field) -> str:
 
 
 def times_of_texts(texts: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
-    """Return the times that `texts` mean in the column `field`, and a mask of the texts that are not times.
+    """Return the times that `texts` mean in the column `field`, and a mask of the strings that are not times.
 
     NULL stays NULL.
     """
@@ -152,7 +152,7 @@ def _are_within(values: pa.Array, low: int, high: int) -> bool:
 
 
 def _times_of_format(texts: pa.Array, form: TimeFormat) -> tuple[pa.Array, Mask]:
-    """Return the times that `texts` mean in a format, and a mask of the texts that are not times.
+    """Return the times that `texts` mean in a format, and a mask of the strings that are not times.
 
     A text without a zone is read as if it were in UTC.
     """
@@ -193,7 +193,7 @@ def _months(names: pa.Array) -> I64:
 
 
 def _numbers(digits: pa.Array) -> I64:
-    """Return texts of digits as numbers. An empty text and NULL are 0."""
+    """Return strings of digits as numbers. An empty string and NULL are 0."""
     digits = null_where(where_true(pc.equal(digits, "")), digits)
     return np.asarray(pc.fill_null(pc.cast(digits, pa.int64()), 0))
 
@@ -225,7 +225,7 @@ _MICROSECOND_LENGTH = 26
 
 
 def _typed_times(texts: pa.Array) -> tuple[pa.Array, Mask]:
-    """Return texts as times, and a mask of the texts without a zone. They are read as if they were in UTC."""
+    """Return strings as times, and a mask of those without a zone. They are read as if they were in UTC."""
     is_known = where_true(pc.is_valid(texts))
     zoned = where_true(pc.ends_with(texts, "Z"))
     if not (zoned | ~is_known).all():

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """The problem of a value that is not allowed. In the texts `{}` is the value."""
+    """The problem of a value that is not allowed. In the strings `{}` is the value."""
 
     title: str
     label: str
@@ -56,7 +56,7 @@ class Wrong:
 
 
 class More(TypedDict, total=False):
-    """What a line may say about a setting apart from its type and its default."""
+    """What a declaration may say about a setting, apart from its type and its default."""
 
     name: str
     """Its name in the file, if the field has another one."""
@@ -112,7 +112,7 @@ class Setting:
 
 
 def text(default: str | None = None, *, secret: bool = False, **more: Unpack[More]) -> Any:
-    """Declare a text. In a secret, `${NAME}` may stand for an environment variable."""
+    """Declare a string. In a secret, `${NAME}` may stand for an environment variable."""
     read = Settings.secret if secret else Settings.text
     return _declared(read, default or "", more, default is None, form=TEXT_FORM)
 
@@ -123,7 +123,7 @@ def path(default: str | None = None, **more: Unpack[More]) -> Any:
 
 
 def names(default: tuple[str, ...] | None = None, **more: Unpack[More]) -> Any:
-    """Declare a text or a list of texts. The value is a tuple without duplicates."""
+    """Declare a string or a list of strings. The value is a tuple without duplicates."""
     return _declared(Settings.names, default or (), more, default is None, form=TEXTS_FORM)
 
 
@@ -201,7 +201,7 @@ def file_mode(**more: Unpack[More]) -> Any:
 
 
 def texts(*, refused: Collection[str] = (), **more: Unpack[More]) -> Any:
-    """Declare a mapping of names to texts; see `read_texts`."""
+    """Declare a mapping of names to strings; see `read_texts`."""
 
     def read(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
         return read_texts(settings, name, refused)
@@ -213,7 +213,7 @@ def texts(*, refused: Collection[str] = (), **more: Unpack[More]) -> Any:
 def read_texts(
     settings: Settings, name: str, refused: Collection[str] = (), known: Collection[str] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """Return a mapping of names to texts, in which `${NAME}` may stand for an environment variable.
+    """Return a mapping of names to strings, in which `${NAME}` may stand for an environment variable.
 
     The user may not give the names `refused`, compared both in lower case and as written. If `known` is
     given, all other names are refused, too.
@@ -258,7 +258,7 @@ def nested(
     default: Any = None,
     **more: Unpack[More],
 ) -> Any:
-    """Declare a mapping with settings of its own; `made` turns the declared settings into its value."""
+    """Declare a mapping that has its own settings; `made` turns the declared settings into its value."""
 
     def value(settings: Settings, name: str) -> Any:
         known = declared_settings(declaration)
@@ -292,7 +292,7 @@ def form_of(declaration: type) -> dict[str, Any]:
 
 
 def read(declaration: type[T], settings: Settings, *, is_complete: bool = False, **given: Any) -> T:
-    """Return the declared settings. Problems are noted; a wrong value counts as not given.
+    """Return the declared settings. Problems are recorded; a wrong value counts as not given.
 
     `is_complete`: whether missing settings were reported already. `given`: fields of the dataclass that are
     not settings.
@@ -330,7 +330,7 @@ class Declared(Generic[T]):
         self._given = given or {}
 
     def spec(self, settings: Settings) -> T | None:
-        """Return the spec, or None if a problem was noted."""
+        """Return the spec, or None if a problem was recorded."""
         n_problems = settings.n_problems
         if self._package[0]:
             settings.require_package(*self._package)

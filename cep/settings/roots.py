@@ -1,4 +1,4 @@
-"""Folders in which all paths of a pipeline file must be, if it is not trusted further."""
+"""Folders in which all paths of a pipeline file must be, if the file is trusted only that far."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def root_of(text: str) -> str:
 
 
 def is_inside(path: str, roots: Sequence[str]) -> bool:
-    """Return whether `path` is one of the `roots` (`root_of`) or below one. Without roots it is.
+    """Return whether `path` is one of the `roots` (`root_of`) or below one. Without roots, any path is.
 
     `path` is absolute or has a scheme. It may be a pattern; links that its names match are not followed here.
     """

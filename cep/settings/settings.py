@@ -22,12 +22,12 @@ _REMOTE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 class Settings:
     """The settings of one source or sink.
 
-    A method that finds a problem notes it with its place and returns None; all problems are shown together.
+    A method that finds a problem records it with its place and returns None; all problems are shown together.
 
     - `document`: the pipeline file.
     - `folder`: the folder that relative paths start at.
     - `node`: the place of the whole.
-    - `what`: what it is, for messages: ``a sink``.
+    - `what`: what it is called in messages: ``a sink``.
     - `found`: the settings that are given.
     """
 
@@ -46,11 +46,11 @@ class Settings:
         return len(self.document.diagnostics)
 
     def problem(self, code: str, title: str, name: str, label: str, help_text: str) -> None:
-        """Note a problem of a setting, or of the whole source or sink if the setting is not given."""
+        """Record a problem of a setting, or of the whole source or sink if the setting is not given."""
         self.document.problem(code, title, self.found.get(name, self.node), label, help_text)
 
     def missing(self, name: str, other: str = "") -> None:
-        """Note that a setting is missing; `other` could be given instead."""
+        """Record that a setting is missing; `other` could be given instead."""
         has_no = f"has neither `{name}` nor `{other}`" if other else f"has no `{name}`"
         self.problem("E0404", f"{self.what} {has_no}", name, f"`{name}` is missing", f"add: {name}: ...")
 
@@ -61,12 +61,12 @@ class Settings:
         return None if found is None else Settings(self.document, self.folder, node, what, found)
 
     def text(self, name: str) -> str | None:
-        """Return a text; a missing text is a problem."""
+        """Return a string; a missing text is a problem."""
         node = self._needed(name)
         return None if node is None else self.document.text(node, f"`{name}`")
 
     def secret(self, name: str) -> str | None:
-        """Return a text in which `${NAME}` may stand for an environment variable, as it is written."""
+        """Return a string in which `${NAME}` may stand for an environment variable, as it is written."""
         node = self.found.get(name)
         if isinstance(node, yaml.ScalarNode) and _VARIABLE.search(node.value):
             return str(node.value)
@@ -88,13 +88,13 @@ class Settings:
         return None if node is None else path_of(self.document, node, f"`{name}`", self.folder)
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return a text or a list of texts without duplicates; a missing setting is a problem."""
+        """Return a string or a list of strings without duplicates; a missing setting is a problem."""
         node = self._needed(name)
         texts = None if node is None else self.document.texts(node, f"`{name}`")
         return None if texts is None else tuple(dict.fromkeys(text for text, _ in texts))
 
     def boolean(self, name: str) -> bool | None:
-        """Return true or false; None also if it is missing."""
+        """Return true or false; None if it is wrong or missing."""
         return self.document.boolean(self.found[name], f"`{name}`") if name in self.found else None
 
     def integer(self, name: str, default: int | None = None) -> int | None:
@@ -102,7 +102,7 @@ class Settings:
         return self.document.integer(self.found[name], f"`{name}`") if name in self.found else default
 
     def word(self, name: str, words: Sequence[str]) -> str | None:
-        """Return one of some words; None also if it is missing."""
+        """Return one of some words; None if it is wrong or missing."""
         return one_of(self.document, self.found[name], f"`{name}`", words) if name in self.found else None
 
     def _needed(self, name: str) -> yaml.Node | None:
@@ -134,7 +134,7 @@ def check_place(document: Document, node: yaml.Node, path: str) -> bool:
 
 
 def one_of(document: Document, node: yaml.Node, what: str, words: Sequence[str]) -> str | None:
-    """Return a text that is one of some words; anything else is a problem."""
+    """Return a string that is one of some words; anything else is a problem."""
     text = document.text(node, what)
     if text is None or text in words:
         return text

@@ -22,7 +22,7 @@ Placed = tuple[str, yaml.Node]
 
 
 def placed_names(settings: Settings, name: str) -> tuple[Placed, ...]:
-    """Return a text or a list of texts, each with its place."""
+    """Return a string or a list of strings, each with its place."""
     return tuple(settings.document.texts(settings.found[name], f"`{name}`") or ())
 
 

@@ -39,7 +39,7 @@ class OfTables:
 
 
 def required_settings(node: yaml.Node) -> tuple[str, ...]:
-    """Return the settings that a table must have: without `static: true`, also an event time."""
+    """Return the settings that a table must have; without `static: true`, an event time is one of them."""
     is_static = isinstance(node, yaml.MappingNode) and any(
         isinstance(value, yaml.ScalarNode) and key.value == "static" and value.value.lower() in _YES
         for key, value in node.value

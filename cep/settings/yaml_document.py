@@ -219,8 +219,8 @@ class Document:
     ) -> dict[str, yaml.Node] | None:
         """Return the values of a mapping with fixed keys. Unknown keys and missing keys are problems.
 
-        `of_others` returns keys that the caller reports itself; no help names them. It is called for a key
-        that is not known: the settings of all formats take a tenth of a second to load.
+        `of_others` returns keys that the caller reports itself; no help names them. It is called only for an
+        unknown key, because the settings of all formats take a tenth of a second to load.
         """
         entries = self.mapping(node, what)
         if entries is None:
@@ -251,7 +251,7 @@ class Document:
         return found
 
     def text(self, node: yaml.Node, what: str) -> str | None:
-        """Return the text of a scalar as it is written. Here ``on`` and ``2020-01-01`` are texts."""
+        """Return the text of a scalar as it is written. So ``on`` and ``2020-01-01`` are strings."""
         if not isinstance(node, yaml.ScalarNode) or is_null(node) or not node.value:
             self._wrong(node, what, "a text", "write one word or a quoted text")
             return None
@@ -268,7 +268,7 @@ class Document:
         return str(node.value)
 
     def texts(self, node: yaml.Node, what: str) -> list[tuple[str, yaml.Node]] | None:
-        """Return a list of texts with their nodes. A single text counts as a list of one."""
+        """Return a list of strings with their nodes. A single text counts as a list of one."""
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
         found = [(self.text(item, what), item) for item in items]
         sound = [(text, item) for text, item in found if text is not None]

@@ -94,7 +94,7 @@ def durable_bytes(place: Place) -> bytes:
 
 
 def durable(folder: Path) -> Place | None:
-    """Return up to where messages are on disk; None: the file is missing or damaged."""
+    """Return the position up to which messages are on disk; None: the file is missing or damaged."""
     for _ in range(_TRIES):  # it may be being written
         try:
             data = (folder / "durable").read_bytes()

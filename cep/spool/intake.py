@@ -54,7 +54,7 @@ Told = Callable[[Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a spool may hold.
+    """How much a spool may store.
 
     `max_bytes`: bytes of all segments together; None: as much as the disk. `max_waiting_bytes`: bytes in
     memory, before they are written. `at_limit`: what happens to messages beyond these limits.
@@ -66,10 +66,10 @@ class Room:
 
 
 class Intake:
-    """The way of messages from receivers to the disk. `offer` may be called by any thread.
+    """Moves messages from receivers to the disk. `offer` may be called by any thread.
 
-    - `clock`: returns seconds, counted from any start.
-    - `about`: what the status says apart from counts, such as the protocol.
+    - `clock`: returns seconds, since any fixed time.
+    - `about`: what the status contains apart from counts, such as the protocol.
     - `show`: receives the status line, at most once a second.
     - `stop`: is called when the spool cannot continue; `error` says why.
     """
@@ -131,18 +131,18 @@ class Intake:
             return "" if self._has_room(0) else self._full
 
     def acknowledged(self, n: int) -> None:
-        """Note that the senders of `n` messages have received the acknowledgement."""
+        """Record that the senders of `n` messages have received the acknowledgement."""
         with self._changed:
             self.counts.acknowledged += n
 
     def missed(self, gaps: int = 0, dropped: int = 0) -> None:
-        """Note messages that never arrived."""
+        """Record messages that never arrived."""
         with self._changed:
             self.counts.gaps += gaps
             self.counts.dropped += dropped
 
     def lost(self, refused: int = 0, slow: int = 0, broken: int = 0) -> None:
-        """Note connections that were refused, closed because they were slow, or broken."""
+        """Record connections that were refused, closed because they were slow, or broken."""
         with self._changed:
             self.counts.refused_connections += refused
             self.counts.slow_connections += slow
@@ -154,7 +154,7 @@ class Intake:
             self._changed.wait_for(lambda: not self._waiting and not self._is_writing)
 
     def close(self) -> None:
-        """Write what waits; accept nothing more."""
+        """Write the waiting messages; accept nothing more."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()

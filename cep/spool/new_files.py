@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def umask(bits: int) -> Iterator[None]:
-    """Meanwhile remove `bits` from the mode of files that this process, or one that it starts, creates."""
+    """In this context, remove `bits` from the mode of files that this process or its children create."""
     before = os.umask(bits)
     try:
         yield

@@ -1,6 +1,6 @@
 """Messages as bytes of a segment, and back.
 
-A segment is a file: a header, then blocks. A block holds what was written together: messages, the time of
+A segment is a file: a header, then blocks. A block contains what was written together: messages, the time of
 receipt of each, and columns of text.
 
     segment   "CEPSPOOL" | version u32 | 0 u32 | number of its first message u64 | block ...
@@ -9,7 +9,7 @@ receipt of each, and columns of text.
               | columns u32 | for each: bytes of its name u32 | name | bytes of each text i32[n] | texts
 
 A text of -1 bytes is NULL. All numbers are little-endian. The checksum (CRC-32) starts with the number of the
-segment and covers the rest of the block, so a block of another file is not valid in this one.
+segment and covers the rest of the block, so a block from another file is not valid in this one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ReceivedBatch:
     """Messages that were taken together, in order.
 
     `received_us`: int64[n]: when each was received, microseconds since 1970. `columns`: what is known about
-    each message apart from its value, such as ``topic``: a text or None.
+    each message apart from its value, such as ``topic``: a string or None.
     """
 
     values: Sequence[bytes]
@@ -196,7 +196,7 @@ def sound_end(data: Any, segment: int, n_bytes: int) -> tuple[int, int]:
 
 
 def batch_of(data: Any, block: Block, names: Sequence[str] | None = None) -> ReceivedBatch:
-    """Return the messages of a block, with those columns of `names` that it has; None: with all columns."""
+    """Return the messages of a block, with its columns that are in `names`; None: with all columns."""
     n, at = block.n, block.start + BLOCK_HEADER_BYTES
     if n == 1:  # a sender that waits for each answer writes many such blocks
         at_us, length = _ONE.unpack_from(data, at)

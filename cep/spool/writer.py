@@ -42,14 +42,14 @@ from cep.write_errors import writing
 
 
 class DiskFailedError(Exception):
-    """The disk did not accept what was written; none of it counts, and nothing more can be written."""
+    """The disk failed during a write: none of the write counts, and nothing more can be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When a new segment starts, and how long segments are kept.
 
-    - `segment_bytes`, `segment_seconds`: a segment that is larger, or older, is closed.
+    - `segment_bytes`, `segment_seconds`: a segment that is larger or older is closed.
     - `keep_seconds`: how long a segment is kept after every reader has read it.
     - `remove_after_seconds`: an older closed segment is removed, read or not; None: only if it was read.
     - `wanted`: names of readers that must have read a segment, even if they have not registered yet.
@@ -63,7 +63,7 @@ class Limits:
 
 
 class SegmentWriter:
-    """The only writer of a folder; for one thread at a time.
+    """The only writer of a folder, for one thread at a time.
 
     Raises StateError: another spool writes to the folder (E0951), or acknowledged messages are damaged
     (E0952). Raises InputError: the folder cannot be written.
@@ -271,7 +271,7 @@ class SegmentWriter:
     # ------------------------------------------------------------ removing
 
     def tend(self) -> None:
-        """Start a new segment if the open one is old; remove segments that nobody needs. Raises OSError."""
+        """Start a new segment if the open one is old; remove segments no longer needed. Raises OSError."""
         if self._end.n_bytes > HEADER_BYTES and self._is_over():
             self.roll()
         now = self.clock()
@@ -297,7 +297,7 @@ class SegmentWriter:
         return False
 
     def places(self) -> dict[str, int]:
-        """Return for each reader the number of the message that it reads next."""
+        """Return, for each reader, the number of the message that it reads next."""
         return {name: place.number for name, place in readers(self.folder).items()}
 
     def _needed(self) -> int:

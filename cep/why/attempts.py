@@ -25,9 +25,9 @@ NOTHING: Chain = -1
 
 @dataclass
 class Life:
-    """How the runs of one chain lived: what they were after each moment that changed them.
+    """The lives of the runs of one chain: their state after each moment that changed them.
 
-    `ended` is the number of the moment at which the last of them was gone; None: they are open at the end.
+    `ended` is the number of the moment at which the last of them ended; None: they are open at the end.
     """
 
     begun: int
@@ -135,7 +135,7 @@ class Lives:
 
 
 def distances(automaton: Nfa) -> Mapping[int, int]:
-    """Return for each state how many events a run there still needs at least."""
+    """Return, for each state, the minimum number of events that a run there still needs."""
     far = len(automaton.states) + 1
     found = dict.fromkeys(range(len(automaton.states)), far) | {ACCEPT: 0, at.PENDING: 0}
     changed = True

@@ -86,7 +86,7 @@ class Conditions:
         return _are_true(values, len(events))
 
     def truths_of_others(self, variable: str, row: I64, events: pa.Table) -> Mask | None:
-        """Return the same for events of other keys; None: a part reads more than such an event has."""
+        """Return the same for events of other keys; None: a part reads values that such an event lacks."""
         lowered = [part.condition for part in self.rule.parts[variable]]
         names = {part.name for of in lowered for part in walk(of.expression) if isinstance(part, Column)}
         if any(of.after_take for of in lowered) or not names <= set(events.column_names):
@@ -217,20 +217,20 @@ def _of(vector: Vector) -> Any:
 
 
 def shown_value(value: Any, kind: Type) -> Any:
-    """Return a value as it is shown: points in time and durations as texts."""
+    """Return a value as it is shown: points in time and durations as strings."""
     if value is None or kind not in (Type.TIMESTAMP, Type.INTERVAL):
         return value
     return time_text(value) if kind is Type.TIMESTAMP else duration_text(value)
 
 
 def time_text(us: int) -> str:
-    """Return a point in time in ISO 8601, in UTC, as short as it is exact."""
+    """Return a point in time in ISO 8601, in UTC, in its shortest exact form."""
     text = str(np.datetime64(us, "us"))
     return (text.rstrip("0").rstrip(".") if "." in text else text) + "Z"
 
 
 def duration_text(us: int) -> str:
-    """Return a length of time in words."""
+    """Return a length of time as text."""
     if abs(us) < 1000:
         return f"{us} microsecond{'' if abs(us) == 1 else 's'}"
     return ("minus " if us < 0 else "") + long_duration(abs(us))
@@ -244,7 +244,7 @@ def why_not_true(
     is_null: bool,
     is_of_window: bool = False,
 ) -> tuple[Reason, float | int | None, str]:
-    """Return why a part of a condition is not TRUE, by how much, and in words.
+    """Return why a part of a condition is not TRUE, by how much, and a sentence that says so.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def why_not_true(
     values
         What it read.
     sides
-        The values of both sides of a comparison; empty: it is none.
+        The values of both sides of a comparison; empty: it is not a comparison.
     is_null
         Whether the part is NULL, not FALSE.
     is_of_window
@@ -322,7 +322,8 @@ def _constant(value: Any, kind: Type) -> str:
 def part_spans(rule: WatchedRule, tree: ast.Rule | None) -> dict[str, list[tuple[Span, bool] | None]]:
     """Return the place of each part of each condition, and whether it is exactly that part.
 
-    Where the parts do not correspond one to one, as with names of LET, it is that of the whole condition.
+    Where the parts do not correspond one to one, as with names of LET, the place is that of the whole
+    condition.
     """
     conditions = {
         definition.variable.text: definition.condition

@@ -31,17 +31,17 @@ def find_reasons(
     Parameters
     ----------
     rules
-        A text, or the path of a rule file or of a directory of rule files.
+        Rule text, or the path of a rule file or of a directory of rule files.
     streams
-        What `load_streams` returns, or the path of a streams file. None: the nearest ``streams.yaml``.
+        The result of `load_streams`, or the path of a streams file. None: the nearest ``streams.yaml``.
     rows
         The events, as for `find_matches`.
     key
-        The value of PARTITION BY; a list, if the key has several columns.
+        The value of PARTITION BY; a list if the key has several columns.
     rule
         The rule, if `rules` have several.
     limit
-        Most attempts in the answer.
+        The maximum number of attempts in the answer.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Why a window gave no row, or a view has none: the answer for rules without steps.
+"""Why a window gave no row, or why a view has none: the answer for rules without steps.
 
 The engine runs the rule a second time, with every window or every row: without HAVING, or without WHERE and
 with each JOIN as a LEFT JOIN. The parts of the conditions are measures of that rule. So the verdict of each
@@ -365,7 +365,7 @@ class _Counts:
 
     @classmethod
     def of(cls, found: RowReplay, key: tuple[Any, ...]) -> _Counts:
-        """Return those of a key."""
+        """Return the windows or rows of a key."""
         if found.events is None:
             return cls(None)
         events = found.events.events
@@ -381,7 +381,7 @@ class _Counts:
         return self.answer.conditions.truths(self.variable, self.answer.watched.first_row(), events)
 
     def inside(self, start_us: int, end_us: int) -> tuple[Event, ...]:
-        """Return the events that count in a window; of many, the last ones."""
+        """Return the events that count in a window; if there are many, the last ones."""
         if self.answer is None:
             return ()
         chosen = np.flatnonzero(self.count & (self.time_us >= start_us) & (self.time_us < end_us))

@@ -33,7 +33,7 @@ def as_text(why: Why | WhyRows, source: Source | None, streams: Sequence[Stream]
 
 
 def as_data(value: Any, source: Source | None) -> Any:
-    """Return the answer, or a part of it, as what JSON can express. Times are ISO 8601 in UTC."""
+    """Return the answer, or a part of it, as values that JSON can express. Times are ISO 8601 in UTC."""
     if isinstance(value, Span):
         if source is None:
             return None

@@ -1,4 +1,4 @@
-"""The funnel of a rule over all keys: how many events pass each part of a condition, how far runs came."""
+"""The funnel of a rule over all keys: how many events pass each part of a condition and step."""
 
 from __future__ import annotations
 
@@ -186,9 +186,9 @@ class _Counting:
         self._conditions: Conditions | None = None
 
     def wanted(self, watched: Watched) -> I64:
-        """Return the events of which all but one of the parts hold that an event decides alone.
+        """Return the events for which all but one of the parts hold that depend only on the event.
 
-        Only those before which a run may wait for them.
+        Return only those for which a run may have been waiting.
         """
         conditions = Conditions(self.replay, watched)
         every, wanted = np.arange(len(watched.time_us)), np.zeros(len(watched.time_us), np.bool_)

@@ -36,8 +36,8 @@ def condition_of(error: Any) -> str:
 def bigints(function: Callable[[pa.Array], pa.Array], kind: pa.DataType) -> Callable[[Any], Any]:
     """Return `function` as a function of Spark columns that runs in the workers. 4.1 ends it: `arrow_udf`.
 
-    `function` takes texts, or timestamps without a zone (`kind`), and returns BIGINT. Before 4.1 both are
-    passed as texts: pandas has one value for NULL and NaN, and lacks timestamps of some years.
+    `function` takes strings, or timestamps without a zone (`kind`), and returns BIGINT. Before 4.1, both are
+    passed as strings, because pandas has one value for NULL and NaN, and lacks timestamps of some years.
     """
     try:
         from pyspark.sql.pandas.functions import arrow_udf
@@ -76,7 +76,8 @@ def checkpoint_file_manager() -> str:
 def forget_state(jvm: Any) -> None:
     """Make Java drop the state of all streams. 4.1 ends it: `stop`.
 
-    Before, `stop` holds a lock while it waits for a thread that may wait for this lock: for five minutes.
+    Before 4.1, `stop` holds a lock while it waits, for five minutes, for a thread that may be waiting for
+    this lock.
     """
     state = "org.apache.spark.sql.execution.streaming.state.StateStore"
     # In one step: for each part of a dotted name Java would search all its archives.

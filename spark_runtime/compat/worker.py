@@ -10,8 +10,8 @@ import pyarrow as pa
 def mend_state_reader() -> None:
     """Make PySpark 3.5 read the places of groups as integers. 4.0 ends it: it does so itself.
 
-    `applyInPandasWithState` gets a column of structs, with NULL after the last group. In pandas, the
-    integers of such structs become floats, which cannot slice a batch.
+    `applyInPandasWithState` gets a column of structs, with NULL after the last group. In pandas, the integers
+    of such structs become floats, which cannot be used to slice a batch.
     """
     import pyspark
 

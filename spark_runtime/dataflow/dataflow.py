@@ -68,17 +68,18 @@ class Dataflow:
         Whether the events of a key group determine its event time. Otherwise each stream has its own
         watermark, and Spark selects the one that counts, by default the earliest.
     is_batch
-        Whether the input is complete: it is no stream, and rules over rules by another key run in stages.
+        Whether the input is complete: it is not a stream, and rules over rules by a different key run in
+        stages.
     tables
         The contents of static tables, unless each micro-batch names them.
     kept
-        Where large state of a stream is kept; None: in Spark's state store.
+        The place of large state of a stream; None: in Spark's state store.
     restored
         The state with which the first micro-batch of a restored checkpoint begins.
     change
         The rules whose state is taken over in one of the micro-batches.
     limits
-        What a stream may have in all.
+        Limits over all key groups.
     """
 
     rules: RuleSet
@@ -230,7 +231,7 @@ class Dataflow:
     ) -> DataFrame:
         """Return the matches in the operator's output, with times as timestamps: of some rules, or of all.
 
-        Without `names` those of all live rules.
+        Without `names`, those of all live rules.
         """
         if names is None and self.rules.shadow:
             names = self.rules.names(shadow=False)
@@ -294,10 +295,10 @@ _numbers = count(1)
 def observed(output: DataFrame, *, is_limited: bool = False) -> DataFrame:
     """Return the operator's output; the progress of its query says how many events were late.
 
-    It says so in `observedMetrics`, as `late_events` of `detect_1`, `detect_2` and so on: a query may have
-    several, and Spark takes each name once. There, `state_bytes` is the length of the state that Spark
-    carried, and `keys_touched` the number of keys with events.
-    With limits, `beyond_limits` is how much they dropped.
+    The number is in `observedMetrics`, as `late_events` of `detect_1`, `detect_2` and so on, because a query
+    may have several and Spark accepts each name only once. There, `state_bytes` is the length of the state
+    that Spark carried, and `keys_touched` the number of keys with events. With limits, `beyond_limits` is how
+    much they dropped.
     """
     splits = {"late_events": "late_of"} | ({"beyond_limits": "beyond"} if is_limited else {})
     of_splits = [_sum_of(split).alias(name) for name, split in splits.items()]

@@ -1,4 +1,4 @@
-"""Turns rows of Spark into parcels, in the workers, with the same readers as without Spark."""
+"""Turns Spark's rows into parcels, in the workers, with the same readers as without Spark."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class TypedReader:
     """Turns typed events of a DataFrame (`spark_runtime.dataflow.schema.typed_events`) into parcels.
 
     `is_checked`: whether events that no rule can use become dead letters. `may_be_late`: whether the operator
-    also gets the whole events, and returns those that came too late.
+    also gets the complete events, and returns those that came too late.
     """
 
     packer: Packs

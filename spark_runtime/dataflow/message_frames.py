@@ -52,7 +52,7 @@ PASS_OVER, DEAD_LETTER = "pass_over", "dead_letter"
 class MessageFrame:
     """A DataFrame of messages, and how to read them; `spark_runtime.messages` creates it.
 
-    `columns`: column of the DataFrame -> column of the stream that it is.
+    `columns`: column of the DataFrame -> column of the stream.
     """
 
     frame: DataFrame

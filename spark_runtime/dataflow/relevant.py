@@ -1,8 +1,8 @@
 """The rows and columns of a DataFrame that rules need; the others are not sent to the workers.
 
-The workers evaluate predicates (`cep.engine.prepare.predicates`). Spark SQL evaluates a weaker condition:
-it is TRUE for each event for which a predicate is TRUE, and also for others where a predicate contains more
-than comparisons.
+The workers evaluate predicates (`cep.engine.prepare.predicates`). Spark SQL evaluates a weaker condition: it
+is TRUE for each event for which a predicate is TRUE. If a predicate contains more than comparisons, it is
+TRUE for other events, too.
 """
 
 from __future__ import annotations

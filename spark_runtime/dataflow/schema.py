@@ -322,8 +322,9 @@ def _times_of_local(zone: str) -> Callable[[SparkColumn], SparkColumn]:
 def of_schema(frame: DataFrame, schema: pa.Schema) -> DataFrame:
     """Return `frame`, whose columns are those of `schema`; Spark Connect need not ask its server for them.
 
-    Its client asks before it sends a function, which a query function of Declarative Pipelines may not. With
-    `frame.to(schema)` the server would look up tables that the pipeline has not created yet.
+    Otherwise the client queries the server before it sends a function, which is not allowed in a query
+    function of Declarative Pipelines. With `frame.to(schema)`, the server would look up tables that the
+    pipeline has not created yet.
     """
     if is_remote():
         vars(frame)["_cached_schema"] = spark_schema(schema)

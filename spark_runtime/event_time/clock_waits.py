@@ -42,5 +42,5 @@ class Waits:
         return Waits(events_us, known)
 
     def is_due(self, watermark_us: int) -> bool:
-        """Return whether something is known to wait for `watermark_us` or an earlier time."""
+        """Return whether something is known to be waiting for `watermark_us` or an earlier time."""
         return self.deadlines is None or any(us <= watermark_us for us in self.deadlines.values())

@@ -58,7 +58,7 @@ class Unread:
 
 
 class TimeSpan(NamedTuple):
-    """Event times of some input, microseconds since 1970; None: they cannot be found out cheaply.
+    """Event times of some input, microseconds since 1970; None: they cannot be determined cheaply.
 
     `first_us` is the earliest of the first events. `last_us` is the earliest of the last events: a lower
     bound of the latest event time, which a few fast clocks do not affect.
@@ -116,7 +116,7 @@ def stream_of(partition: str) -> str:
 def after(partitions: Partitions, latest: Highest, now_s: float) -> Partitions:
     """Return `partitions` after events were read; `latest` contains their latest times by partition.
 
-    A source without known partitions represented all of them.
+    A source without known partitions represented all of its partitions.
     """
     found = dict(partitions)
     for name, (us, place) in latest.items():

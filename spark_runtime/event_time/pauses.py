@@ -26,13 +26,13 @@ class Pauses:
         self._until_s: dict[str, float] = {}  # by partition, the end of its last pause
 
     def is_needed(self, waiting: Waiting) -> bool:
-        """Return whether too many events wait, so that all partitions but the slowest must pause."""
+        """Return whether all partitions but the slowest must pause, because too many events wait."""
         return not self.limit.goes_on and waiting.is_too_much(self.limit, self.n_tasks)
 
     def begin(self, only: str, waiting: Waiting, partitions: Iterable[str], now_s: float) -> None:
         """Read only the partition `only` for one micro-batch; "": read all.
 
-        Raises InputError: its events arrive mixed with others, so that even more would wait.
+        Raises InputError: its events arrive mixed with others, so even more events would have to wait.
         """
         self.only = only
         if not only:

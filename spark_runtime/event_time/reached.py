@@ -35,14 +35,14 @@ class Reached:
 
     @property
     def read_until_us(self) -> int | None:
-        """The greatest event time that was read; None: no event was."""
+        """The greatest event time that was read; None: no event was read."""
         times_us = [us for us, _ in self.latest.values()]
         if self.watermark_us is not None and self.watermark_us < END_OF_TIME_US:
             times_us.append(self.watermark_us)
         return max(times_us, default=None)
 
     def to_json(self) -> str:
-        """Return it as JSON."""
+        """Return the object as JSON."""
         return json.dumps([self.watermark_us, self.latest, self.is_live, dict(self.clocks)])
 
     @classmethod
@@ -82,5 +82,5 @@ def latest_time(*times_us: int | None) -> int | None:
 
 
 def is_after(us: int | None, other_us: int | None) -> bool:
-    """Return whether a time is known and after another one, if that is known."""
+    """Return whether a time is known and is after another one, if that one is known."""
     return us is not None and (other_us is None or us > other_us)

@@ -14,7 +14,8 @@ class StreamKinds:
 
     - `ours`: streams whose sources we read.
     - `by_spark`: streams whose sources only Spark can read. Only Spark knows whether they have input.
-    - `mixed`: those of `ours` whose partitions arrive mixed; only the events tell them apart.
+    - `mixed`: those of `ours` whose partitions arrive mixed; only the events show to which partition they
+      belong.
     - `selective`: those of `ours` for which the input of one partition can be planned alone.
     - `timed`: those of `ours` for which event times of the input are known before it is read.
     """

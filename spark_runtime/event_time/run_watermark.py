@@ -1,7 +1,7 @@
 """The watermark of a run: its value, what holds it back, and its value for the next micro-batch.
 
 It follows from the progress (`Done`), from the remaining input (`Remaining`) and from the wall clock. The
-state here is what a run knows in addition to these.
+state here contains what a run knows in addition to these.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class RunWatermark:
     def by_clock(self, done: Done, remaining: Callable[[], Remaining]) -> int | None:
         """Return the watermark to which the wall clock moves it; None if it does not.
 
-        It does if something waits and there is no input to read.
+        It moves it if something is waiting and there is no input to read.
         """
         if done.waits is None or not done.waits.deadlines:
             return None
@@ -123,7 +123,7 @@ class RunWatermark:
         return None if self.pauses.only or remaining().unread else us
 
     def given_up(self, done: Done, remaining: Remaining) -> Waiting:
-        """Return what waits; give the slowest partitions up if too many events wait and that is allowed."""
+        """Return what waits; if too many events wait, give up the slowest partitions, if that is allowed."""
         waiting, partitions = done.waiting, self.partitions(done)
         reached_us = done.watermark_us
         if reached_us is not None and waiting.given_up:

@@ -1,4 +1,4 @@
-"""Makes the `TimeStatus` of a run, which is shown to users."""
+"""Computes the `TimeStatus` of a run, which is shown to users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event time of a run: each source partition, what holds the watermark back, what waits for it."""
+"""The event time of a run: each source partition, what holds the watermark back, and what waits for it."""
 
 from __future__ import annotations
 

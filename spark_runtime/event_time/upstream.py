@@ -1,4 +1,4 @@
-"""Checks what a streaming DataFrame contains before `detect`: watermarks, and operators with state."""
+"""Checks what precedes `detect` in a streaming DataFrame: watermarks, and operators with state."""
 
 from __future__ import annotations
 

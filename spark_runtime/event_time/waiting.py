@@ -1,7 +1,7 @@
 """The events that wait for slow source partitions, and the partitions that were given up because of them.
 
-The checkpoint stores them, so a restarted run knows at once that too many wait. Otherwise each start would
-add another micro-batch of the fast sources to the waiting events.
+The checkpoint stores them, so a restarted run knows immediately if too many events are waiting. Otherwise
+each start would add another micro-batch of the fast sources to the waiting events.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Waiting:
 
     @property
     def total(self) -> int:
-        """Number of events that wait."""
+        """Number of waiting events."""
         return sum(self.by_group.values())
 
     def after(self, counts: Counts) -> Waiting:
@@ -57,8 +57,8 @@ class Waiting:
         """Return what waits after the slowest partitions are given up, because too many events wait.
 
         The effect of giving up a partition is known only after the next micro-batch. So one is given up, then
-        two, then four. No partition that lags a little is given up because of one that lags far, and 14
-        micro-batches suffice for 10,000 partitions.
+        two, then four. So no partition that lags a little is given up because of one that lags far, and 14
+        micro-batches are enough for 10,000 partitions.
 
         `held`: the watermark without some partitions, and what holds it.
         """
@@ -82,7 +82,7 @@ class Waiting:
 
 
 def cannot_end(holder: str, waiting: int) -> InputError:
-    """Return the error for a run over the present input that has read nothing because of a pause."""
+    """Return the error for a run over the available input that has read nothing because of a pause."""
     return InputError(
         "E0847",
         f"too many events wait for {holder}, {waiting:,}: the other sources are paused, and {holder} has "

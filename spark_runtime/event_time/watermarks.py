@@ -82,7 +82,8 @@ class WatermarkRule:
         Partitions in `given_up` hold nothing back, whatever input they have; nor do those that have been read
         to their end.
 
-        The caller must keep the watermark from going back, as it would when a partition wakes up.
+        The caller must prevent the watermark from moving back, as it would when a silent partition has events
+        again.
         """
         read = {name: p.latest_us for name, p in partitions.items() if p.latest_us is not None}
         if self.follows is Follows.FASTEST:
@@ -115,7 +116,8 @@ class WatermarkRule:
         """Return the watermark by the wall clock; None: some partition had an event recently.
 
         It lags behind the clock by the lateness, but is not before the latest event. It is a whole
-        millisecond, as Spark counts: otherwise what waits for the time of the latest event would wait longer.
+        millisecond, as Spark counts: otherwise, anything that waits for the time of the latest event would
+        wait longer.
 
         `partitions`: the partitions; the caller knows that no input remains to be read. `now_s` and
         `since_s`: the wall clock now and at the start of this run: time before the run does not count.

@@ -14,15 +14,15 @@ RUNS = "open runs of "
 
 
 def watch_keys(matchers: Iterable[object]) -> None:
-    """Let matchers note which keys are busy. Those with corrections do not."""
+    """Let matchers record which keys are busy. Matchers with corrections do not."""
     for matcher in matchers:
         if isinstance(matcher, Matcher):
             matcher.busy_from = FEW
 
 
 def busy_keys(matchers: Iterable[object], open_runs: Mapping[str, int], percent: int) -> Busy:
-    """Return what matchers have noted since the last call: for all events of a program, and for the rules of
-    which a key has more than `percent` of the open runs of the key group, `open_runs`.
+    """Return what matchers have recorded since the last call: for all events of a program, and for the rules
+    of which a key has more than `percent` of the open runs of the key group, `open_runs`.
 
     The key is empty if it cannot be hot.
     """

@@ -97,7 +97,7 @@ class Extents:
         self._of[name] = known[0] + begins_us, max(known[1], latest_us)
 
     def push(self, chain: Chain) -> None:
-        """Give rules with windows without events the times of the input, without late events."""
+        """Pass the time range of the input, without late events, to rules with windows without events."""
         final_us = chain.watermark_us - chain.rules.counted_us
         for number, program in enumerate(chain.rules.programs):
             if program.has_silent_windows:
@@ -108,7 +108,7 @@ class Extents:
 
 
 class Moment(NamedTuple):
-    """A call of the operator, but for its parcels.
+    """A call of the operator, apart from its parcels.
 
     Parameters
     ----------
@@ -324,9 +324,9 @@ class Call:
         self.found.matches.append(found)
 
     def keep_limits(self) -> None:
-        """Drop what is beyond the limits of the pipeline, after event time has advanced.
+        """Drop what exceeds the limits of the pipeline, after event time has advanced.
 
-        Raises StateError: there is something, and the pipeline is to fail (E0722).
+        Raises StateError (E0722): a limit is exceeded, and the pipeline should fail.
         """
         for name in [*self._limiters]:
             limiter = self._limiters.pop(name)

@@ -1,6 +1,6 @@
 """How many alerts a rule may have in a day, over all keys: the first ones of the day.
 
-A key group knows only its own matches, so it keeps the first of each day among them. The driver has those of
+A key group has only its own matches, so it keeps the first of each day among them. The driver has those of
 all key groups, and knows how many were reported before (`Days`): it keeps the first of all.
 """
 
@@ -35,15 +35,16 @@ _FEW_ROWS = 4096
 class FirstOfDays:
     """The matches of a micro-batch within the limit of each rule and day, by their `match_end` in UTC.
 
-    Of one day those that end first remain, and between equal ends the `match_id` decides. So they do not
-    depend on the order of the matches. A match has one row or more. Rows of views are not limited.
+    The matches of a day that end first remain; if ends are equal, the `match_id` decides. So the choice does
+    not depend on the order of the matches. A match has one row or more. Rows of views are not limited.
 
     Parameters
     ----------
     limit
         How many matches of a rule and day may be reported.
     before
-        How many were. A key group, which has some of the matches of the micro-batch, gives None.
+        How many were reported before. A key group, which has some of the matches of the micro-batch, gives
+        None.
     """
 
     def __init__(self, limit: Limit, rules: RuleSet, before: Days | None = None) -> None:
@@ -70,7 +71,7 @@ class FirstOfDays:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the matches that remain, in the order in which they were added.
 
-        Raises StateError: there are too many, and the pipeline is to fail (E0722).
+        Raises StateError (E0722): there are too many, and the pipeline should fail.
         """
         if self._n_rows:
             self._drop()
@@ -81,7 +82,7 @@ class FirstOfDays:
         return {name: _latest(of_rule) for name, of_rule in self._days.items()}
 
     def counts(self) -> Counts:
-        """Return what was dropped, of rows that were counted as reported."""
+        """Return what was dropped from rows that were counted as reported."""
         found = Counts()
         note(NAME, self.dropped, found)
         found.rows, found.shadow_rows = (-n for n in self._n_dropped_rows)

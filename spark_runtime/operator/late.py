@@ -1,7 +1,7 @@
 """Late events and versions, in one call of the operator.
 
-The readers of a pipeline decide which events are late. For DataFrames only the operator knows the watermark.
-Their events come twice: prepared, of which the matchers drop the late ones, and whole.
+The readers of a pipeline decide which events are late. For DataFrames, only the operator knows the watermark.
+It gets their events twice: prepared, so that the matchers drop late ones, and complete.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cep.schema.stream import Stream
 class Late:
     """Late events and versions of one call.
 
-    `gets_whole`: whether late events are an output, so that they also come whole. `is_first`: whether this
-    key group counts the input that all key groups get.
+    `gets_whole`: whether late events are an output, so that complete events arrive, too. `is_first`: whether
+    this key group counts the input that all key groups get.
     """
 
     def __init__(self, rules: RuleSet, *, gets_whole: bool, is_first: bool) -> None:
@@ -80,7 +80,7 @@ class Late:
         self._times[name] = together(self._times.get(name, span), span)
 
     def judge(self, stream: Stream, events: pa.Table, watermark_us: int) -> None:
-        """Keep and count those of the whole `events` that are late."""
+        """Keep and count the late ones among the complete `events`."""
         time_us = np.asarray(events.column(stream.event_time))
         late_us = late_by_us(time_us, watermark_us)
         _, late = split_late(events, late_us, stream, self._rules.counted_us)

@@ -1,4 +1,4 @@
-"""What a pipeline may have in all, over all keys, and what each key group does to keep it."""
+"""Limits of a pipeline over all keys, and how each key group enforces its share."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Limits:
         return self != Limits(hot_percent=self.hot_percent)
 
     def by_name(self) -> dict[str, Limit]:
-        """Return the limits that there are, by their names in a pipeline file."""
+        """Return the limits that are set, by their names in a pipeline file."""
         found = {
             "open_runs": self.open_runs,
             "open_runs_mb": self.run_mb,
@@ -101,7 +101,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """The limits as key group `group` of `n_groups` keeps them: it has its share of each."""
+    """The limits for key group `group` of `n_groups`: its share of each."""
 
     limits: Limits
     n_groups: int
@@ -115,7 +115,7 @@ class GroupLimits:
     def shed(self, chain: Chain, counts: Counts) -> None:
         """Drop the open runs beyond the limits, and count them. `chain` counts them by rule.
 
-        Raises StateError: there are more, and the pipeline is to fail (E0722).
+        Raises StateError (E0722): there are more, and the pipeline should fail.
         """
         limit = self.limits.open_runs
         if limit is not None and limit.then is Then.FAIL:
@@ -175,7 +175,7 @@ class GroupLimits:
             raise self.beyond(name, f"{n:,} {what}", most, by_rule)
 
     def beyond(self, name: str, what: str, most: int, by_rule: dict[str, int]) -> StateError:
-        """Return the error of a key group with more than its share (E0722)."""
+        """Return the error for a key group with more than its share (E0722)."""
         rule, n_of_rule = next(iter(largest(by_rule, 1).items()))
         return StateError(
             "E0722",
@@ -195,9 +195,9 @@ def note(name: str, dropped: Dropped, counts: Counts) -> None:
 
 
 class KeptMatches:
-    """The matches of one call of a key group within its limit. Which they are depends on all of them only.
+    """The matches of one call of a key group within its limit. The choice depends only on the matches.
 
-    A match has one row or more. Rows of views are not limited: each changes what the one before it left.
+    A match has one row or more. Rows of views are not limited, because each row depends on the one before it.
     """
 
     def __init__(self, of_group: GroupLimits, limit: Limit) -> None:
@@ -250,7 +250,7 @@ _FEW_ROWS = 4096
 def limited_rows(found: pa.Table, rules: RuleSet) -> I64:
     """Return the rows of matches (`carried_schema`) that limits count.
 
-    These are all but those of views, and those that withdraw.
+    These are all rows, except those of views and those that withdraw matches.
     """
     views = pa.array([rule.name for rule in rules.rules if rule.is_view], pa.string())
     counts = np.asarray(pc.invert(pc.is_in(found.column("rule"), views)))
@@ -266,7 +266,7 @@ def numbered(matches: pa.Table) -> tuple[I64, I64]:
 
 
 def count_dropped(matches: pa.Table, rules: RuleSet, found: Dropped) -> None:
-    """Count dropped matches, one row for each, by rule, and by key those of the keys that lose most."""
+    """Count dropped matches, one row for each, by rule and, for the keys that lose most, by key."""
     by_rule, by_key = found.by_rule, found.by_key
     for program in rules.programs:
         for rule in program.rules:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeyGroups:
-    """The operator as a function that Spark calls; it travels to the executors.
+    """The operator as a function that Spark calls; it is sent to the executors.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class KeyGroups:
         return self.kept.in_task()
 
     def limits_of(self, group: int) -> GroupLimits:
-        """Return the limits as a key group keeps them."""
+        """Return the limits for a key group."""
         return GroupLimits(self.limits, self.n_groups, group, self.rules)
 
     def results(self, chain: Chain, moment: Moment, parcels: Iterable[Parcel]) -> Results:

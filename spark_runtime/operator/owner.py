@@ -1,12 +1,12 @@
-"""Owners: processes beside Spark's workers that keep the state of key groups warm.
+"""Owners: processes next to Spark's workers that keep the state of key groups in memory.
 
-Any idle worker may get the next task of a key group, so state that a worker keeps would mostly be elsewhere.
-An owner is a fork of the first worker that needs it. It serves all workers of its machine through a socket
-that only this user can open, and ends when the last of them has ended. Each key group has one owner among as
-many as the machine has cores.
+Any idle worker may get the next task of a key group, so state that a worker keeps would usually be in a
+different process. An owner is forked from the first worker that needs it. It serves all workers on its
+machine through a socket that only this user can open, and ends when the last of them has ended. Each key
+group has one owner among as many as the machine has cores.
 
 A message is frames: kind (1 byte), length (8 bytes), bytes. A request has one or two frames for each parcel,
-and ends with the call. An answer has a frame for each table, and ends with all else, or with an error.
+and ends with the call. An answer has a frame for each table, and ends with everything else, or with an error.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Owners:
     ) -> tuple[Results, bytes]:
         """Return the results of a call, and the new value for Spark's state store.
 
-        If the owner has ended, as the system ends processes that use much memory, another one starts.
+        If the owner has ended, for example because it used too much memory, another one starts.
         """
         number = task.partition % self._n
         for _ in range(_ATTEMPTS):

@@ -36,7 +36,7 @@ class NewestMatches:
         self._tables.append(matches.filter(pc.is_in(matches.column("match_id"), ids)).slice(0, _MOST_ROWS))
 
     def text(self) -> str:
-        """Return rows of matches as a list in JSON, the newest match first; empty without matches."""
+        """Return rows of matches as a JSON list, the newest match first; empty without matches."""
         rows = [row for table in self._tables for row in table.to_pylist()]
         rows.sort(key=lambda row: (row["match_end"], row["match_id"]), reverse=True)
         return json.dumps([_shown(row) for row in rows[:_MOST_ROWS]]) if rows else ""

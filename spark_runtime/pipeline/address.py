@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 def address_of(text: str) -> Address | None:
-    """Return the address in a text, or None. Without a host it is that of the loopback interface."""
+    """Return the address in a string, or None. Without a host, it is that of the loopback interface."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > 65_535:
         return None

@@ -2,7 +2,7 @@
 
     <checkpoint>/approved.json
 
-It is of exactly one change: from the rules of the checkpoint to other ones, each named by their version.
+It is valid for exactly one change: from the rules of the checkpoint to others, each identified by a version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Approval:
 
 
 def approve(files: CheckpointFiles, approval: Approval) -> None:
-    """Record an approval in place of an earlier one."""
+    """Record an approval, which replaces an earlier one."""
     files.write(FILE, json.dumps(asdict(approval)))
 
 

@@ -49,20 +49,20 @@ from spark_runtime.storage.checkpoint_files import LocalFiles, is_remote
 
 @dataclass(frozen=True)
 class Wanted:
-    """What `cep backfill` is to do.
+    """What `cep backfill` should do.
 
     Parameters
     ----------
     rules
-        The rules that are to begin with the past.
+        The rules that should begin with the past.
     from_us
-        They see the events at or after it; None: all that can be read.
+        They see the events at or after this time; None: all that can be read.
     matches
         What becomes of their matches before they begin.
     into
-        The folder of matches that are written apart.
+        The folder for matches that are written apart.
     rate
-        How many events are read in a second at most; None: as many as possible.
+        The maximum number of events to read per second; None: as many as possible.
     """
 
     rules: tuple[str, ...]
@@ -74,7 +74,7 @@ class Wanted:
 
 @dataclass
 class PastResult:
-    """What was read of the past, and found."""
+    """What was read of the past, and what was found."""
 
     micro_batch: int
     counts: Counts
@@ -90,14 +90,14 @@ def prepare(
 ) -> PastResult:
     """Read the past for new rules up to the micro-batch `done`, and keep it in the checkpoint.
 
-    `pipeline` has the new rules.
+    `pipeline` contains the new rules.
 
     Raises
     ------
     StateError
-        There is no past, or it cannot be read again (E0718); the folder of matches is not empty (E0716).
+        There is no past, or it cannot be read again (E0718); the folder for matches is not empty (E0716).
     InputError
-        What was read then can no longer be read.
+        Input that was read earlier can no longer be read.
     """
     require_past(done)
     rules = wanted.rules
@@ -130,8 +130,8 @@ def write_prepared(
 ) -> None:
     """Keep what was read of the past in the checkpoint, in one step.
 
-    `data`: the state of the programs `needed` at `position`. `logged`: what the log has of the matches of
-    gaps, with corrections. `more`: see `Prepared`.
+    `data`: the state of the programs `needed` at `position`. `logged`: with corrections, the log's rows for
+    the matches of gaps. `more`: see `Prepared`.
     """
     with appearing(Path(checkpoint.path) / PREPARED) as place:
         (place / STATE).write_bytes(data)
@@ -154,7 +154,7 @@ def write_prepared(
 
 
 def require_past(done: Done) -> None:
-    """Raise StateError (E0718) if a stream has no past, or none that continues."""
+    """Raise StateError (E0718) if a stream has no past, or its past does not continue."""
     if done.ended or done.watermark_us is None or done.watermark_us >= END_OF_TIME_US:
         raise no_past(
             "the stream has read no event, or its input was declared complete",
@@ -163,7 +163,7 @@ def require_past(done: Done) -> None:
 
 
 def require_known(rules: RuleSet, done: Done) -> None:
-    """Raise StateError (E0718) if rules read a stream of which the checkpoint has read nothing."""
+    """Raise StateError (E0718) if rules read a stream that the checkpoint has not read yet."""
     for name, stream in rules.inputs.items():
         if name not in done.offsets and not stream.is_static:
             raise no_past(
@@ -173,7 +173,7 @@ def require_known(rules: RuleSet, done: Done) -> None:
 
 
 def require_empty(into: str) -> None:
-    """Raise StateError (E0716) unless a folder for matches is empty, or not needed."""
+    """Raise StateError (E0716) unless the folder for matches is empty, or not needed."""
     if into and Path(into).exists() and any(Path(into).iterdir()):
         raise StateError("E0716", f"`{into}` is not empty", "name a folder that is empty, or does not exist")
 
@@ -183,8 +183,8 @@ def backfill_pipeline(
 ) -> PastResult:
     """Read the past for new rules of a pipeline file, whose checkpoint may be in use.
 
-    Raises StateError as `prepare` does, also if another process is reading the past for it; or if its rules
-    cannot follow those of the checkpoint (E0701).
+    Raises StateError as `prepare` does, and if another process is reading the past for the checkpoint, or if
+    the rules cannot follow those of the checkpoint (E0701).
     """
     with alone_with(pipeline) as files:
         return _backfilled(files, pipeline, wanted, tell)
@@ -192,9 +192,10 @@ def backfill_pipeline(
 
 @contextmanager
 def alone_with(pipeline: Pipeline) -> Iterator[LocalFiles]:
-    """Yield the checkpoint of a pipeline, and keep another `cep backfill` away.
+    """Yield the checkpoint of a pipeline, and lock it against another `cep backfill`.
 
-    Raises StateError (E0718): there is another one, or rules of this pipeline cannot begin with a past.
+    Raises StateError (E0718): another `cep backfill` is running, or rules of this pipeline cannot begin with
+    a past.
     """
     if is_remote(pipeline.checkpoint):
         raise no_past(

@@ -14,7 +14,7 @@ from spark_runtime.pipeline.generations import Cause
 
 
 def cause_of(texts: Sequence[Source], approval: Approval | None = None) -> Cause:
-    """Return when and by whom rules were changed: now, and what git knows of their files."""
+    """Return when and by whom rules were changed: now, and by the author of the files according to git."""
     time = datetime.now(UTC).isoformat(timespec="seconds")
     author, commit = _known_to_git([Path(text.name) for text in texts])
     return Cause(time, author, commit, "" if approval is None else approval.by)

@@ -82,7 +82,7 @@ class Origin:
     """The savepoint from which a checkpoint was made.
 
     `run` and `batch`: the stream that was saved, as sinks know it, and its last micro-batch in the savepoint.
-    The name is empty if sinks need not be asked for it. `groups`: the labels of the key groups that have
+    The name is empty if sinks need not be checked for it. `groups`: the labels of the key groups that have
     state.
     """
 
@@ -111,7 +111,7 @@ class Checkpoint:
         return f"{self.path}/files/{quote(stream, safe='')}.log"
 
     def log_of(self, stream: str) -> str:
-        """Return the same; an empty text if the checkpoint is not on a disk."""
+        """Return the same; an empty string if the checkpoint is not on a disk."""
         return "" if is_remote(self.path) else self.file_log(stream)
 
 
@@ -205,7 +205,7 @@ def rules_after(checkpoint: Checkpoint, batch: int) -> Standing:
 def recorded_rules(files: CheckpointFiles, path: str) -> Sequence[Generation]:
     """Return the generations of rules of a checkpoint, the oldest first.
 
-    Raises StateError: it is no checkpoint (E0705), or damaged (E0702).
+    Raises StateError: it is not a checkpoint (E0705), or damaged (E0702).
     """
     found = all_generations(files)
     if not found:
@@ -215,9 +215,10 @@ def recorded_rules(files: CheckpointFiles, path: str) -> Sequence[Generation]:
 
 
 def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, StoredRules]:
-    """Return the checkpoint at `path`, of which nothing is changed, and its rules.
+    """Return the checkpoint at `path`, which is not changed, and its rules.
 
-    Raises StateError: it has no micro-batches (E0705), it is damaged (E0702), or of another version (E0706).
+    Raises StateError: it has no micro-batches (E0705), it is damaged (E0702), or of a different version
+    (E0706).
     """
     text = files.read(PIPELINE)
     has_begun = any(map(str.isdigit, files.names("query/commits")))
@@ -241,7 +242,7 @@ def _checkpoint(path: str, found: Mapping[str, Any], files: CheckpointFiles) -> 
 
 
 def pipeline_json(sources: Mapping[str, SourceIdentity], run: str, n_groups: int, origin: Origin) -> str:
-    """Return the file that a restored checkpoint has. A source whose place is empty may be anywhere."""
+    """Return the file of a restored checkpoint. A source whose place is empty may be anywhere."""
     found = {
         "format": _FORMAT,
         "sources": {name: [source.file_format, source.place] for name, source in sorted(sources.items())},
@@ -353,7 +354,7 @@ def _other_source(
 
 
 def check_query_log(checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint whose query cannot continue, before Spark fails with an error of its own.
+    """Refuse a checkpoint whose query cannot continue, before Spark fails with its own error.
 
     Raises StateError: files of the query are missing or damaged.
     """
@@ -399,9 +400,9 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
 
 
 def recorded(checkpoint: Checkpoint, batch: int) -> list[Any] | None:
-    """Return what `write_done` recorded of a micro-batch; None: nothing, or no longer.
+    """Return what `write_done` recorded about a micro-batch; None: nothing, or it was removed.
 
-    Of a restored checkpoint, -1 is the micro-batch of the savepoint.
+    In a restored checkpoint, -1 is the micro-batch of the savepoint.
     """
     found = _json(checkpoint.files.read(DONE) or "")
     entry = found.get(str(batch)) if isinstance(found, dict) else None
@@ -444,9 +445,9 @@ def write_plan(checkpoint: Checkpoint, batch: int, plan: Plan) -> None:
 
 
 def plan_for_tasks(checkpoint: Checkpoint, batch: int, plan: Plan) -> str:
-    """Return the form of a plan that tasks get: the plan, or the name of its file if it is long.
+    """Return the form of a plan that tasks get: the plan itself or, if it is long, the name of its file.
 
-    Tasks cannot read a file of a checkpoint that only Spark reaches.
+    Tasks cannot read the files of a checkpoint that only Spark can reach.
     """
     text = plan.to_json()
     is_short = len(text) <= MAX_INLINE or is_remote(checkpoint.path)

@@ -1,9 +1,9 @@
-"""Gaps of rules with corrections: what was reported is made what rules report that have seen everything.
+"""Gaps of rules with corrections: the reported rows are changed to those of rules that have seen everything.
 
-Of each match the log of matches has its last revision. A match that rules find now, and that is not valid
-there, is added. One that is valid there, and that they do not find, is withdrawn. So each row is written
-once, and the net result of all rows is that of a batch over all events. Key groups get a state that knows
-these rows (`cep.engine.corrections.filled_gaps`).
+The log of matches contains the last revision of each match. A match that rules find now but that is not valid
+in the log is added. One that is valid in the log but that rules do not find is withdrawn. So each row is
+written once, and the net result of all rows is that of a batch over all events. Key groups get a state that
+contains these rows (`cep.engine.corrections.filled_gaps`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def reaches_us(rules: RuleSet) -> dict[str, int]:
 
 
 def first_ends_us(rules: RuleSet, filled: Iterable[Filled], reached_us: int) -> dict[str, int]:
-    """Return by rule the least event time at which a match may end that gaps change, or later corrections.
+    """Return, by rule, the least end of a match that gaps, or later corrections, may change.
 
     `reached_us`: the event time that the stream has reached.
     """
@@ -85,9 +85,9 @@ class Differences:
     logged
         The rows of the log with the last revision of each match, as carried matches.
     found
-        What rules find; `beyond` of it: what they find after the time before which nothing is corrected.
+        What rules find; `beyond` contains what they find after the time before which nothing is corrected.
     from_us
-        By rule the least event time at which matches end that are compared.
+        By rule, the least end of the matches that are compared.
     """
 
     rules: RuleSet
@@ -228,7 +228,7 @@ def differences(
 
 
 class Logged(NamedTuple):
-    """What a log has of some rules.
+    """The rows of some rules in a log.
 
     `rows`: those with the last revision of each match, as carried matches. `offset`: the last entry that was
     read; later the log may have removed it.
@@ -240,10 +240,10 @@ class Logged(NamedTuple):
     def after(
         self, log: MatchLog, from_us: Mapping[str, int], until: tuple[str, int] | None = None
     ) -> Logged:
-        """Return the same with the later entries of a log, of matches that end at or after `from_us`.
+        """Return the same with the later entries of a log, for matches that end at or after `from_us`.
 
-        Of the run `until` only the entries up to its micro-batch count. Raises StateError: a file of the log
-        is damaged (E0720).
+        For the run in `until`, only the entries up to its micro-batch count. Raises StateError: a file of the
+        log is damaged (E0720).
         """
         offset, parts = self.offset, [self.rows]
         for entry in log.entries():
@@ -262,7 +262,7 @@ class Logged(NamedTuple):
 
 
 def nothing_logged(rules: RuleSet) -> Logged:
-    """Return what is known of a log that was not read."""
+    """Return the contents for a log that was not read."""
     return Logged(carried_schema(rules.match_schema).empty_table())
 
 

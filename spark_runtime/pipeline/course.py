@@ -1,11 +1,11 @@
 """The course of a stream: how far its sources were read when its watermark reached a time.
 
-    <checkpoint>/course.log    a line for each mark, the oldest first
+    <checkpoint>/course.log a line for each mark, the oldest first
 
-With it the past can be read again and be judged as it was (`backfill`): between two marks no event was late,
-or exactly those that a line names the watermark for. A mark is written for each micro-batch with late events,
-and otherwise after `MARK_EVENTS` events. Checkpoints of earlier versions, and restored ones, have no earlier
-marks. A line that was not completely written, because the process died, is ignored.
+With it, the past can be read again with the same lateness (`backfill`): between two marks no event was late,
+or exactly those that the watermark in a line makes late. A mark is written for each micro-batch with late
+events, and otherwise after `MARK_EVENTS` events. Checkpoints of earlier versions, and restored ones, have no
+earlier marks. A line that was not completely written, because the process died, is ignored.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from spark_runtime.wire.plan import Plan
 FILE = "course.log"
 
 MARK_EVENTS = 100_000
-"""After so many events there is a mark; whoever reads the past again holds so many at a time."""
+"""A mark is added after so many events. Whoever reads the past again holds so many at a time."""
 
 MOST_BYTES = 8 << 20
-"""Of a longer file the older half is dropped."""
+"""The older half of a longer file is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Mark:
     - `offsets`: by stream the offset of its source.
     - `watermark_us`: the watermark that was reached; None: no event was read.
     - `read_until_us`: the greatest event time that was read; None: no event was read.
-    - `late_us`: the watermark by which events between the mark before and this one were late; None: none was.
+    - `late_us`: the watermark by which events between the previous mark and this one were late; None: no
+      event was late.
     """
 
     batch: int
@@ -80,9 +81,9 @@ class CourseLog:
     _last: Mapping[str, Any] | None = field(default=None)  # offsets of the last mark; None: none in this run
 
     def note(self, before: Done, plan: Plan, after: Done, counts: Counts) -> None:
-        """Note a micro-batch, if it needs a mark; called before its progress is recorded.
+        """Record a micro-batch if it needs a mark; called before its progress is recorded.
 
-        A micro-batch that is repeated is noted again, with the same offsets.
+        A micro-batch that is repeated is recorded again, with the same offsets.
         """
         if not self.checkpoint or not plan.shares:
             return

@@ -104,7 +104,7 @@ def delivery_of(
     is_watched: bool = False,
     by_driver: bool = False,
 ) -> Delivery:
-    """Return what the operator does for sinks; `run` is None in a batch.
+    """Return the operator's part of writing to sinks; `run` is None in a batch.
 
     `by_driver`: whether all matches go through the driver.
     """
@@ -256,14 +256,14 @@ class _Found:
     table: pa.Table
 
     def texts(self, kind: str) -> list[str]:
-        """Return the texts of the rows of a kind."""
+        """Return the strings of the rows of a kind."""
         found: list[str] = self.table.filter(pc.equal(self.table.column(KIND), kind)).column(TEXT).to_pylist()
         return found
 
     def within(self, first: FirstOfDays) -> _Found:
-        """Return the same output with the matches that `first` leaves.
+        """Return the same output with only the matches that `first` allows.
 
-        Raises StateError: there are too many, and the pipeline is to fail (E0722).
+        Raises StateError (E0722): there are too many, and the pipeline should fail.
         """
         for table in self._matches:
             first.add(table)

@@ -1,6 +1,6 @@
-"""Fills gaps of the ledger: rules read all of the past again, and see what they did not see then.
+"""Fills gaps of the ledger: rules read the whole past again, and see what they missed.
 
-What is read is kept as the past of new rules is (`prepared`). The run takes it over between two
+The result is stored like the past of new rules (`prepared`). The run takes it over between two
 micro-batches: the rules begin again with it, report the matches that are missing (`missing`), and the record
 of their generation says which gaps are filled. It is written in one step, so each gap is filled once.
 """
@@ -100,13 +100,13 @@ class FillResult:
     Parameters
     ----------
     filled
-        The gaps that are to be filled, with the number of missing matches.
+        The gaps that will be filled, with the number of missing matches.
     left
-        The gaps that are not.
+        The gaps that will not.
     n_withdrawn
-        With corrections, how many matches are to be withdrawn.
+        With corrections, how many matches will be withdrawn.
     n_before
-        How many were filled before.
+        How many gaps were filled before.
     counts, micro_batch
         What was read, and up to which micro-batch.
     waits
@@ -127,11 +127,11 @@ def fill_pipeline(
 ) -> FillResult:
     """Read the past for the gaps of a pipeline, whose checkpoint may be in use; keep it there.
 
-    Of `wanted`, `rules` are those whose gaps are filled; without any, all. Unless its matches are `alert`,
-    nothing is kept: the missing matches are counted, or written apart.
+    The `rules` of `wanted` are those whose gaps are filled; empty: all rules. Unless its `matches` are
+    `alert`, nothing is stored: the missing matches are only counted, or written apart.
 
-    Raises StateError: the past cannot be read (E0718), the checkpoint is none (E0705) or damaged (E0702), a
-    file of the log of matches is damaged (E0720), or the folder of matches is not empty (E0716).
+    Raises StateError: the past cannot be read (E0718), the folder is not a checkpoint (E0705) or is damaged
+    (E0702), a file of the log of matches is damaged (E0720), or the folder of matches is not empty (E0716).
     """
     with alone_with(pipeline) as files:
         checkpoint, _ = read_checkpoint(files, pipeline.checkpoint)
@@ -194,7 +194,7 @@ class _Judge:
                 raise no_past(f"there is no rule `{name}`", f"rules are: {', '.join(sorted(known))}")
 
     def judged(self, gaps: Sequence[Gap]) -> tuple[list[Filled], list[Left]]:
-        """Return what of gaps can be filled, and what cannot."""
+        """Return the gaps that can be filled, and those that cannot."""
         filled: list[Filled] = []
         left: list[Left] = []
         of_rules = [{name: self._of_rule(gap, name) for name in gap.rules} for gap in gaps]
@@ -418,7 +418,7 @@ class _Filling:
     begun_again: Mapping[str, int]
 
     def fill(self, result: FillResult) -> FillResult:
-        """Read the past for the gaps in `result.filled`, and keep it; return what came of them."""
+        """Read the past for the gaps in `result.filled`, and store it; return the result."""
         names = tuple(sorted({name for each in result.filled for name in each.rules}))
         needed = needed_programs(self.pipeline.rules, names)
         require_known(needed, self.done)

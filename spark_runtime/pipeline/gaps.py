@@ -3,11 +3,11 @@
     <checkpoint>/gaps.json           losses that were counted, and when the pipeline was down
     <checkpoint>/alive               when a continuous stream last ran
 
-Each micro-batch enters what its counts say, under its number, before Spark commits it. A micro-batch that is
+For each micro-batch, its losses are entered under its number, before Spark commits it. A micro-batch that is
 repeated replaces its entry, so each loss counts once. Entries of micro-batches that Spark does not repeat are
 merged: the ledger has at most `MOST` gaps of one kind, stream and generation of rules. What a rule did not
-see before it began is not stored, because the generations of rules say it. They also say which gaps are
-filled (`filling`): each filling begins a generation, so no later gap is merged with a filled one.
+see before it began is not stored, because the generations of rules contain it. They also contain which gaps
+are filled (`filling`): each filling begins a generation, so no later gap is merged with a filled one.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ class Entry:
     loss
         A `Loss`.
     of
-        The stream or table; of dropped runs and matches and a late start the rule; empty: all streams.
+        The stream or table; for dropped runs, dropped matches and a late start, the rule; empty: all streams.
     generation
         The number of the generation of rules that ran.
     n
         How many events, records, messages, runs or files; None: unknown.
     first_us, last_us
-        The first and the last event time, microseconds since 1970; None: unknown. Of `Loss.DOWN` by the wall
-        clock.
+        The first and the last event time, microseconds since 1970; None: unknown. For `Loss.DOWN`, by the
+        wall clock.
     batch
-        The last micro-batch that counted some of it.
+        The last micro-batch that counted a part of it.
     """
 
     loss: str
@@ -134,7 +134,7 @@ class Gap:
     filled
         When the rules saw it after all; None: they have not.
     entry
-        The gap as the ledger has it.
+        The gap as it is in the ledger.
     """
 
     loss: str
@@ -167,7 +167,7 @@ class Ledger:
     def record(self, batch: int, found: Sequence[Entry]) -> None:
         """Record what was counted in micro-batch `batch`, which may be repeated.
 
-        Only a micro-batch with losses, or one that had some before, writes the file.
+        The file is written only by a micro-batch that has losses, or had some before.
         """
         recent = {number: entries for number, entries in self._recent.items() if number < batch}
         if not found and len(recent) == len(self._recent):
@@ -346,7 +346,7 @@ def _alive(files: CheckpointFiles) -> float | None:
 def all_gaps(files: CheckpointFiles, path: str) -> list[Gap]:
     """Return the gaps of the checkpoint at `path`, in the order of their times.
 
-    Raises StateError: it is no checkpoint (E0705), or damaged (E0702).
+    Raises StateError: it is not a checkpoint (E0705), or damaged (E0702).
     """
     generations = {found.number: found for found in recorded_rules(files, path)}
     filled = [
@@ -378,7 +378,7 @@ def ledger_json(merged: Sequence[Entry], recent: Mapping[int, Sequence[Entry]] =
 
 
 def before_all(text: str) -> str:
-    """Return the ledger of a savepoint as that of a checkpoint which has computed nothing."""
+    """Convert the ledger of a savepoint to that of a checkpoint that has computed nothing yet."""
     found = json.loads(text)
     return ledger_json([replace(Entry.of_list(entry), batch=-1) for entry in found["gaps"]])
 
@@ -437,7 +437,7 @@ def _late_starts(generation: Generation) -> Iterator[Entry]:
 
 
 def streams_of_rules(rules: StoredRules) -> dict[str, frozenset[str]]:
-    """Return by rule the streams and tables that it reads, also through rules whose matches it reads."""
+    """Return, by rule, the streams and tables that it reads, directly or through other rules."""
     direct = {
         rule.name: {
             *(order.stream for order in program.shared.orders),

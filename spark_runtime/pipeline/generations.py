@@ -3,8 +3,9 @@
     <checkpoint>/rules/<number>.json
 
 A generation is recorded before its first micro-batch begins, and its record names that micro-batch. So after
-a kill at any moment the records say which rules stored state is of, and which rules compute what comes next.
-Checkpoints of earlier versions have no records: their rules are those of `checkpoint.RULES`.
+a kill at any moment, the records say to which rules the stored state belongs, and which rules compute the
+next micro-batch. Checkpoints of earlier versions have no records: their rules are those of
+`checkpoint.RULES`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ FOLDER = "rules"
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """When and by whom rules were changed; an empty text: unknown.
+    """When and by whom rules were changed; an empty string: unknown.
 
-    `time`: when the generation was recorded, UTC. `author` and `commit`: what git knows of the rule files, if
-    they are as committed. `approved_by`: who approved the change.
+    `time`: when the generation was recorded, UTC. `author` and `commit`: those of the rule files in git, if
+    the files have no uncommitted changes. `approved_by`: who approved the change.
     """
 
     time: str = ""
@@ -38,16 +39,17 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A gap that is filled for some rules: what they had reported without it is reported.
+    """A gap that is filled for some rules: the matches that they would have reported without it are reported.
 
     Parameters
     ----------
     entry
-        The gap, as the ledger has it (`gaps.Entry.to_list`).
+        The gap, as it is in the ledger (`gaps.Entry.to_list`).
     rules
         Their names.
     after_us
-        Only matches that end after it are reported: nobody knows what was reported before; None: all.
+        Only matches that end after this time are reported, because it is unknown what was reported before;
+        None: all.
     matches
         How many matches were missing.
     """
@@ -80,9 +82,9 @@ class Generation:
     warm
         Rules that begin with the past, or begin again with all of it (`backfill`).
     from_us
-        They have seen the events at or after it; None: all events.
+        They have seen the events at or after this time; None: all events.
     filled
-        The gaps that are filled with that; the rules are then those before.
+        The gaps that are filled by it; the rules are then the previous ones.
     """
 
     number: int
@@ -205,13 +207,13 @@ def standing(files: CheckpointFiles, done: int, rules: StoredRules) -> Standing:
 
 
 def withdraw(files: CheckpointFiles, found: Standing) -> Standing:
-    """Remove the record of a generation of which nothing is planned."""
+    """Remove the record of a generation for which no micro-batch is planned."""
     files.remove(_name(found.latest.number))
     return Standing(found.stored, found.stored)
 
 
 def renewed(files: CheckpointFiles, found: Standing, rules: StoredRules) -> Standing:
-    """Let the latest generation have these texts, which mean the same."""
+    """Give the latest generation these texts, which mean the same."""
     latest = replace(found.latest, rules=rules)
     if latest != found.latest:
         write_generation(files, latest)
@@ -230,7 +232,7 @@ def require_continues(changes: Changes) -> None:
 
 
 def require_same_inputs(changes: Changes) -> None:
-    """Raise StateError (E0701) unless rules read what those before read."""
+    """Raise StateError (E0701) unless rules read the same input as the previous ones."""
     for changed in changes.inputs:
         help_text = "remove the rules that read it, and run them in a pipeline of their own"
         if changed.verdict is Verdict.GONE:

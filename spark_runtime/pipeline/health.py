@@ -1,4 +1,4 @@
-"""Whether a running pipeline works: its state, and why it is stuck or failed."""
+"""Whether a running pipeline is working: its state, and why it is stuck or has failed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class State(StrEnum):
 class Watched:
     """A pipeline that is watched, from before its session starts until its end.
 
-    `started`: when it was started (`time.monotonic`). `run`: none: its session is starting. `failure`: the
-    error with which it ends.
+    `started`: when it was started (`time.monotonic`). `run`: None while its session is starting. `failure`:
+    the error with which it ends.
     """
 
     pipeline: Pipeline

@@ -2,7 +2,7 @@
 
 The plan of a micro-batch is in the checkpoint before any sink gets its first row. So however a run ends, no
 sink contains a micro-batch without a plan. If one does, the checkpoint is a restored older copy, or another
-copy is in use. It would reuse numbers that exactly-once sinks know for other rows.
+copy is in use. It would reuse numbers that exactly-once sinks have recorded for other rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class History:
     done: int
 
     def require(self) -> None:
-        """Raise StateError (E0849) if a sink contains a micro-batch that the checkpoint does not know."""
+        """Raise StateError (E0849) if a sink contains a micro-batch that is not in the checkpoint."""
         after = self._after_savepoint()
         if after is not None:
             number, has = after.batch, "; ".join(map(_said, self._marks_after(after)))
@@ -58,7 +58,7 @@ class History:
         )
 
     def accepted(self, say: Callable[[str], None]) -> Checkpoint:
-        """Return the checkpoint; an older copy gets a new name, which the sinks do not know.
+        """Return the checkpoint; an older copy gets a new name, which no sink has recorded.
 
         `say` is called with a message about each sink.
         """

@@ -11,7 +11,7 @@ from spark_runtime.operator.busy_keys import RUNS
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """A key that has `n` of `total` things, such as the ``events of payments by card``."""
+    """A key that has `n` of `total` items, such as the ``events of payments by card``."""
 
     of: str
     key: str
@@ -29,7 +29,7 @@ class HotKey:
 
 
 def hot_keys(batch: int, counts: Counts, open_runs: Split, percent: int) -> Iterator[HotKey]:
-    """Yield the hot keys of micro-batch `batch`, which has `counts`: one at most of a kind of things.
+    """Yield the hot keys of micro-batch `batch`, which has `counts`: at most one for each kind of items.
 
     `open_runs` are all open runs after it, by rule. A key with more than `percent` is hot.
     """

@@ -1,4 +1,4 @@
-"""The sources that we read, in a run, through their planners."""
+"""The sources that a run reads itself, through their planners."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Inputs:
         return bool(planner.latest(at) != at)
 
     def lost(self) -> dict[str, int]:
-        """Return by stream the records that planners have found removed since the last call."""
+        """Return, by stream, the records that planners have found removed since the last call."""
         found = {n: p.lost() for n, p in self._planners.items() if isinstance(p, LosingPlanner)}
         new = {name: n - self._n_lost.get(name, 0) for name, n in found.items()}
         self._n_lost = found

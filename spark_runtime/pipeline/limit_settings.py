@@ -39,7 +39,7 @@ class DailyLimit:
 
 @dataclass(frozen=True, slots=True)
 class StateLimit:
-    """A limit of what cannot be dropped."""
+    """A limit on something that cannot be dropped."""
 
     at_most: int | None = declared.integer(None, at_least=1, required=True)
     then: Then = declared.choice({Then.FAIL.value: Then.FAIL})
@@ -71,7 +71,7 @@ class LimitSettings:
 
 
 def not_with_corrections(limits: Limits) -> Iterator[tuple[str, str, str]]:
-    """Yield what of limits is not possible where late events correct matches: the fact, why, and the help."""
+    """Yield the limits that are impossible if late events correct matches: the fact, why, the help."""
     for name, limit in limits.by_name().items():
         if limit.then is not Then.FAIL:
             why = "a late event may withdraw what was dropped, or find it again"
@@ -82,7 +82,7 @@ def not_with_corrections(limits: Limits) -> Iterator[tuple[str, str, str]]:
 
 
 def read_limits(text: str) -> Limits:
-    """Return the limits that a text describes as in a pipeline file.
+    """Return the limits that a text describes, in the form of a pipeline file.
 
     Raises RuleError: a setting is wrong, or unknown.
     """
@@ -97,7 +97,7 @@ def read_limits(text: str) -> Limits:
 
 
 def text_of(given: object) -> str | None:
-    """Return a dictionary of limits as text; None: it is none."""
+    """Return a dictionary of limits as text; None: it is not a dictionary."""
     try:
         return yaml.safe_dump(given, sort_keys=False) if isinstance(given, dict) else None
     except yaml.YAMLError:

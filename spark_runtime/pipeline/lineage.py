@@ -1,4 +1,4 @@
-"""OpenLineage: events that say which run read what, wrote what, and by which rules.
+"""OpenLineage: events that say what a run read and wrote, and with which rules.
 
 The events follow version 2-0-2 of the specification (https://openlineage.io/spec/2-0-2/OpenLineage.json).
 They go to a server, as ``POST <address>/api/v1/lineage``, or to a file, one event in each line.
@@ -42,7 +42,7 @@ _PRODUCER = "https://pypi.org/project/spark-cep"
 
 @dataclass(slots=True)
 class Lineage:
-    """Sends the events of one run. `say`: gets one sentence if an event cannot be sent; that ends no run."""
+    """Sends the events of one run. `say`: gets one sentence if an event cannot be sent; the run continues."""
 
     watched: Watched
     to: str

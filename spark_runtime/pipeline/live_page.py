@@ -1,6 +1,7 @@
 """The live page of a running pipeline: one page that shows it while it runs, and changes nothing.
 
-The server takes a sample of the counts every few seconds, so that the page has a past when somebody opens it.
+The server takes a sample of the counts every few seconds, so that the page shows the past when somebody opens
+it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Sample:
 
 @dataclass(slots=True)
 class LivePage:
-    """What the page shows of a pipeline."""
+    """What the page shows about a pipeline."""
 
     watched: Watched
     _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=N_SAMPLES))
@@ -203,7 +204,7 @@ def _batches(run: PipelineRun | None) -> dict[str, Any]:
 
 
 def page() -> bytes:
-    """Return the page. It needs nothing from a network but ``live.json`` of this server."""
+    """Return the page. It needs nothing from the network except ``live.json`` of this server."""
     return files("spark_runtime.pipeline").joinpath("live_page.html").read_bytes()
 
 

@@ -33,7 +33,7 @@ AVAILABLE_NOW = "available_now"
 
 
 class Reload(StrEnum):
-    """When a stream takes rules that have changed."""
+    """When a stream takes changed rules."""
 
     AFTER_APPROVAL = "after approval"
     ON_CHANGE = "on change"
@@ -83,7 +83,7 @@ class Pipeline:
     rule_paths: tuple[str, ...] = ()  # files, folders and patterns from which the rules come
 
     def with_rules(self, rules: RuleSet, texts: tuple[Source, ...]) -> Pipeline:
-        """Return the pipeline with other rules, and of its sources those that the rules read."""
+        """Return the pipeline with other rules, and with those of its sources that the rules read."""
         sources = tuple(entry for entry in self.sources if entry.stream in rules.inputs)
         tables = tuple(
             replace(file, table=rules.tables[file.table.name])
@@ -99,7 +99,7 @@ class Pipeline:
 
     @property
     def interval_s(self) -> float | None:
-        """Seconds from the start of a micro-batch to that of the next one; None: as fast as it can."""
+        """Seconds from the start of a micro-batch to that of the next one; None: as fast as possible."""
         return (parse_duration(self.trigger) or 0) / 1e6 if self.is_live else None
 
     @property

@@ -1,4 +1,4 @@
-"""The metrics of a running pipeline for Prometheus, computed when they are asked for.
+"""The metrics of a running pipeline for Prometheus, computed at each request.
 
 A run counts for its summary anyway. `Metrics` reads these counts, so that a scrape costs the run nothing but
 the time in which another thread reads them.
@@ -63,7 +63,7 @@ _FILES = ("empty", "refused", "gone", "changed")
 
 
 class Metrics:
-    """A collector of Prometheus for one pipeline. Every metric exists from the start, without values."""
+    """A Prometheus collector for one pipeline. Every metric exists from the start, without values."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched

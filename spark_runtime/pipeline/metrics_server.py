@@ -56,7 +56,7 @@ class _Answer(BaseHTTPRequestHandler):
     timeout = _SLOW_SECONDS
 
     def do_GET(self) -> None:
-        """Answer with what a path of the server has."""
+        """Answer with the content at a path of the server."""
         route = self.server.routes.get(self.path.partition("?")[0])
         if route is None:
             self._send(_Given(_TEXT, b"not found\n", HTTPStatus.NOT_FOUND))
@@ -98,15 +98,15 @@ class _Server(TCPServer):
     def is_meant(self, host: str) -> bool:
         """Return whether a client may name the server `host`.
 
-        A page of a foreign site can let its own name mean 127.0.0.1, and then read what a server on this
-        machine answers (DNS rebinding).
+        A page from another site can make its own name resolve to 127.0.0.1, and then read what a server on
+        this machine answers (DNS rebinding).
         """
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         known = Address(name.strip("[]"), 0)
         return not self._address.is_loopback or known.is_loopback
 
     def service_actions(self) -> None:
-        """Do what is done again and again while the server waits."""
+        """Do the periodic work of a waiting server."""
         if self._every is not None:
             self._every()
 
@@ -138,9 +138,9 @@ class _Server(TCPServer):
 
 @contextmanager
 def monitored(pipeline: Pipeline, say: Callable[[str], None], *, is_quiet: bool) -> Iterator[Watched]:
-    """Watch a pipeline; serve its metrics and its live page if it asks for them. `say` gets the addresses.
+    """Watch a pipeline; serve its metrics and its live page if they are wanted. `say` gets the addresses.
 
-    With `is_quiet` it gets only an address that the system has chosen.
+    With `is_quiet`, it gets only an address that the system has chosen.
 
     Raises InputError: nothing can listen at an address.
     """

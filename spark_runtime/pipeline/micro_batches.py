@@ -1,9 +1,9 @@
 """Decides, in place of Spark, when a micro-batch of a stream starts and what it reads.
 
-Spark starts a micro-batch as soon as the last one is done, and requests its plan, which it gets once there
-is something to do. So Spark has already planned and logged its micro-batch when the events arrive. One
-process knows everything that determines the next one: the input of the sources, the event time reached, and
-whether something remains to be reported.
+Spark starts a micro-batch as soon as the last one is done, and requests its plan, which it gets once there is
+something to do. So Spark has already planned and logged its micro-batch when the events arrive. One process
+has everything that determines the next one: the input of the sources, the event time reached, and whether
+something remains to be reported.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MicroBatches:
     - `rule`: how the watermark follows from the source partitions.
     - `done`: the last micro-batch that will not be repeated.
     - `interval_s`: seconds from the start of a micro-batch to the start of the next one. With None, the run
-      reads the present input as fast as it can, and then ends.
+      reads the available input as fast as it can, and then ends.
     - `finishes`: whether the input is complete at the end of the run.
     - `by_spark`: the streams of other sources, which only Spark can read. Only Spark knows whether they have
       input, so no micro-batch waits, and Spark determines the end of the run.
@@ -62,7 +62,7 @@ class MicroBatches:
     - `limit`: what happens to fast sources when many events wait for a slow one.
     - `ends_waits`: whether the pipeline has `end_waits_after`, so that waits are recorded. Only a continuous
       stream has the time in its `rule`.
-    - `turn`: which of them the rules of the run compute.
+    - `turn`: which of the micro-batches the rules of the run compute.
     - `ledger`: where what rules did not see is recorded.
     - `generation`: the number of the rules in the checkpoint.
     """
@@ -158,7 +158,7 @@ class MicroBatches:
     def complete(self, batch: int, counts: Counts, reported: Days | None = None) -> None:
         """Record that micro-batch `batch` is computed and its output written.
 
-        `reported`: how many matches were reported by rule and day; None: nothing counts them.
+        `reported`: how many matches were reported by rule and day; None: they are not counted.
         """
         plan, before, watermark = self._plans.last, self.done, self._watermark
         done, remaining = done_after(before, batch, plan, counts, self._inputs, watermark)
@@ -189,7 +189,7 @@ class MicroBatches:
         counts.add(self.tables.counts())
 
     def require_progress(self) -> None:
-        """Raise an error if a pause kept a run over the present input from reading any of it.
+        """Raise an error if a pause kept a run over the available input from reading any of it.
 
         Raises InputError: too many events wait for a partition that has nothing to read.
         """
@@ -205,7 +205,7 @@ class MicroBatches:
     # ------------------------------------------------------------ status
 
     def held_line(self) -> str:
-        """Return what holds the watermark back, for the line of progress, without asking any source."""
+        """Return what holds the watermark back, for the line of progress, without querying a source."""
         return held_line(self._watermark, self.done, self._reporting)
 
     @property
@@ -220,7 +220,7 @@ class MicroBatches:
         return self.clock() - self._watermark.looked_s
 
     def known_status(self) -> TimeStatus:
-        """Return the status of event time after the last micro-batch, without asking any source.
+        """Return the status of event time after the last micro-batch, without querying a source.
 
         Other threads may call it.
         """

@@ -1,8 +1,8 @@
 """The matches that a gap kept from being reported, and how a run reports them when it fills the gap.
 
-A match of the whole past belongs to a gap if the time that it spans meets that of the gap. It is missing if
-the log of matches does not have it. The run asks the log between two micro-batches, when all key groups have
-reported what is due. So a match that comes while `cep backfill --gaps` reads is reported once.
+A match of the whole past belongs to a gap if its time overlaps the gap. It is missing if the log of matches
+does not contain it. The run reads the log between two micro-batches, when all key groups have reported what
+is due. So a match that is reported while `cep backfill --gaps` is reading is not reported twice.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _times_us(matches: pa.Table, name: str) -> I64:
 
 
 def unreported(tables: Iterable[pa.Table], log: MatchLog | None, after: int = -1) -> pa.Table | None:
-    """Return the rows of the matches that no entry of a log after an offset has; None: there are none.
+    """Return the rows of the matches that no entry of a log after an offset contains; None: there are none.
 
     Raises StateError: a file of the log is damaged (E0720).
     """
@@ -122,7 +122,7 @@ def take_up_fill(
 ) -> tuple[WarmRules | None, tuple[Filled, ...]]:
     """Return the past with which rules begin again after micro-batch `done`, and the gaps that it fills.
 
-    Raises as `prepared.take_up`, and StateError: nothing is prepared any more (E0718), or a file of the log
+    Raises as `prepared.take_up`, and StateError: nothing is prepared any longer (E0718), or a file of the log
     of matches is damaged (E0720).
     """
     prepared = read_prepared(checkpoint.path)

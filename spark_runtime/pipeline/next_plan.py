@@ -27,10 +27,10 @@ _LOOKS_SHARE = 5
 
 @dataclass(frozen=True)
 class Turn:
-    """Which micro-batches of a stream the rules of a run compute; by default all that come.
+    """Which micro-batches of a stream the rules of a run compute; by default all of them.
 
     `takes_over`: the micro-batch in which they take over the state of other rules; None: they need not.
-    `leaves`: is set when other rules are to follow.
+    `leaves`: is set when other rules will follow.
     """
 
     takes_over: int | None = None
@@ -73,7 +73,7 @@ class NextPlan:
         """Wait until there is something to do after `done`; return the plan, or None if the run ends.
 
         `last_begun`: when the last micro-batch started (`time.monotonic`). `stopped`: is set when no further
-        micro-batch is to start.
+        micro-batch should start.
         """
         if (self._is_restored and done.batch < 0) or done.batch + 1 == self._turn.takes_over:
             return None if stopped.is_set() else _asking(done)

@@ -1,15 +1,15 @@
-"""Reads the past of a stream again, without Spark, for rules that are to begin with it.
+"""Reads the past of a stream again, without Spark, for rules that begin with it.
 
     past = Past(rules, sources, tables, position)
     past.read(course, until, put)      # up to exactly what the checkpoint has committed
     data = past.snapshot()
 
 All keys are in one `Chain`; `state.warming` divides its state among the key groups. Where the course of the
-stream is known, events are late exactly if they were late then. With corrections the rules stay behind by
-their bound, so an event that was counted late comes in time (`Past.catch_up`). Elsewhere the partition whose
-events are the earliest is read next, and the slowest one holds the watermark back.
+stream is known, events are late if, and only if, they were late at that time. With corrections the rules stay
+behind by their bound, so an event that was counted late comes in time (`Past.catch_up`). Otherwise, the
+partition with the earliest events is read next, and the slowest one holds the watermark back.
 
-To fill gaps (`filling`), no event is late: the watermark waits for those that were late then.
+To fill gaps (`filling`), no event is late: the watermark waits for those that were late.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Position:
     Parameters
     ----------
     batch
-        The micro-batch after which the stream was as far; `NOWHERE` before all input.
+        The micro-batch after which the stream had read this far; `NOWHERE` before all input.
     offsets
         By stream the offset of its source.
     reached
@@ -108,7 +108,7 @@ def first_matchers(
 
 
 class Throttle:
-    """Lets at most `rate` events pass in a second; None: any number."""
+    """Lets at most `rate` events pass per second; None: any number."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
@@ -143,8 +143,8 @@ class Past:
     tables
         The static tables.
     holds
-        None: events are late as they were then. Otherwise none is: until a micro-batch is read, the watermark
-        stays before a time.
+        None: events are late as they were originally. Otherwise no event is late: until a micro-batch is
+        read, the watermark stays before a time.
     counts
         What was read.
     """
@@ -176,7 +176,7 @@ class Past:
         return encode_state(self._chain.matchers, 1)
 
     def catch_up(self, put: Emit) -> None:
-        """Let the rules reach the event time of the position, also with corrections."""
+        """Let the rules reach the event time of the position, even with corrections."""
         watermark_us = self.position.reached.watermark_us
         if watermark_us is not None:
             self._chain.advance(watermark_us, put)
@@ -189,7 +189,7 @@ class Past:
     def read(self, course: Sequence[Mark], until: Mark, put: Emit) -> None:
         """Read the past up to a mark; `put` receives the matches, in the order in which they are known.
 
-        Raises InputError: what was read then can no longer be read.
+        Raises InputError: input that was read earlier can no longer be read.
         """
         try:
             self._read(course, until, put)

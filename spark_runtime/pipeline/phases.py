@@ -20,7 +20,7 @@ _PHASE = re.compile(r"(\w+)=(\d+)")
 class Phases:
     """Sums the durations of phases. Spark remembers the last 1,000 micro-batches.
 
-    Micro-batches between two calls that Spark no longer remembers are missing in the sums.
+    Micro-batches between two calls that Spark no longer remembers are missing from the sums.
     """
 
     def __init__(self) -> None:

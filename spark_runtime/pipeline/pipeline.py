@@ -50,7 +50,8 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
 ) -> Summary:
     """Run the pipeline file at `path` to its end or until Ctrl-C; return a summary.
 
-    Meanwhile, all files that this process creates have the `file_mode` of the pipeline: it sets the umask.
+    During the run, all files that this process creates have the `file_mode` of the pipeline: it sets the
+    umask.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
     accept_source_change
         Continue from a checkpoint although a source is now in another place.
     accept_older_checkpoint
-        Continue from a checkpoint although sinks contain later micro-batches than it knows.
+        Continue from a checkpoint although sinks contain later micro-batches than it does.
     roots
         Folders, or addresses of folders in other file systems, in which all paths of the file must be; empty:
         any.
@@ -72,7 +73,7 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
     allow_spark_settings
         Accept all settings under `spark`, even those that can run code.
     ui
-        Where the live page is, instead of the address in the file.
+        The address of the live page, instead of the one in the file.
 
     Raises
     ------

@@ -106,7 +106,7 @@ def _texts(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """The settings of a pipeline file. Those that are read `later` need other settings, or the rules."""
+    """The settings of a pipeline file. Settings that are read `later` need other settings, or the rules."""
 
     streams: yaml.Node | None = declared.later()
     tables: yaml.Node | None = declared.later()
@@ -181,7 +181,7 @@ _T = TypeVar("_T", bound=_HasSettings)
 
 
 def load_pipeline(path: str | Path, trust: Trust = WHOLE, shadow: Sequence[str] = ()) -> Pipeline:
-    """Return the pipeline of the file at `path`, which is trusted so far.
+    """Return the pipeline of the file at `path`, which is trusted to the given degree.
 
     `shadow` names rules that are shadow rules, whatever their status.
 
@@ -206,9 +206,10 @@ def load_pipeline(path: str | Path, trust: Trust = WHOLE, shadow: Sequence[str] 
 
 
 def read_sink(text: str, folder: Path, trust: Trust, rules: RuleSet) -> SinkSpec:
-    """Return the sink of matches that a text describes as in a pipeline file. Paths start at `folder`.
+    """Return the sink for matches that a text in the form of a pipeline file describes.
 
-    Raises RuleError: the settings are wrong, or name columns that the matches of `rules` lack.
+    Relative paths start at `folder`. Raises RuleError: the settings are wrong, or name columns that the
+    matches of `rules` lack.
     """
     document = Document(Source("the sink", text), roots=trust.roots)
     root, sink = document.root(), None

@@ -12,8 +12,8 @@ from spark_runtime.wire.plan import Plan
 class Plans:
     """The plans of one run.
 
-    `tables`: the static tables; each micro-batch uses one content of each. `done`: number of the last
-    micro-batch that will not be repeated.
+    `tables`: the static tables; each micro-batch uses one version of the contents of each. `done`: number of
+    the last micro-batch that will not be repeated.
     """
 
     def __init__(self, checkpoint: Checkpoint, tables: StaticTables, done: int) -> None:

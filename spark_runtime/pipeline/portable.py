@@ -1,4 +1,4 @@
-"""Texts that name the folder of a source, in a form that does not depend on where it is."""
+"""Strings that name the folder of a source, in a form that does not depend on its place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def without_paths(value: Any, places: Mapping[str, str]) -> Any:
-    """Return a JSON value in which no text names the folder of a source.
+    """Return a JSON value in which no string names the folder of a source.
 
     `places` contains the place of each source, by stream.
     """
@@ -23,7 +23,7 @@ def without_paths(value: Any, places: Mapping[str, str]) -> Any:
 
 
 def with_paths(value: Any, places: Mapping[str, str]) -> Any:
-    """Return what `without_paths` was given, for sources in these places."""
+    """Reverse `without_paths`, for sources in these places."""
 
     def changed(text: str) -> str:
         for name, folder in _folders(places).items():

@@ -1,12 +1,12 @@
-"""New rules begin with the past: prepared beside the stream, taken up with the change of rules.
+"""New rules begin with the past: it is prepared separately, and taken over with the change of rules.
 
     <checkpoint>/backfill/prepared/    what `cep backfill` has read, up to a micro-batch
     <checkpoint>/backfill/<number>/    the same up to the micro-batch that takes it over (`state.warming`)
 
 Both folders appear in one step, so a kill at any moment leaves none, or a whole one. When the rules change,
-the run reads what has come since `cep backfill`, up to exactly the offsets that the checkpoint has committed.
-Then it records the change (`generations`), and each key group takes over its part. So no event is seen twice,
-and none is missing.
+the run reads what has arrived since `cep backfill`, exactly up to the offsets that the checkpoint has
+committed. Then it records the change (`generations`), and each key group takes over its part. So no event is
+seen twice, and none is missing.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class Prepared:
     position
         `Position.to_json`.
     from_us
-        The rules see the events at or after it; None: all.
+        The rules see the events at or after this time; None: all.
     matches
         What becomes of the matches of these rules before they begin.
     into
-        The folder of matches that are written apart; else empty.
+        The folder for matches that are written apart; otherwise empty.
     digest
         `digest_of` the folder.
     filled
@@ -108,9 +108,9 @@ class Prepared:
 
 
 def read_prepared(checkpoint: str) -> Prepared | None:
-    """Return what is prepared in the checkpoint at a local path; None: nothing is.
+    """Return what is prepared in the checkpoint at a local path; None: nothing is prepared.
 
-    Raises StateError: it is damaged or of another version (E0702).
+    Raises StateError: it is damaged or of a different version (E0702).
     """
     place = Path(checkpoint) / PREPARED / MANIFEST
     if is_remote(checkpoint) or not place.exists():
@@ -150,7 +150,7 @@ def discard(checkpoint: str) -> bool:
 
 
 def forget(files: CheckpointFiles, batch: int) -> None:
-    """Remove what key groups have taken over up to a micro-batch, and what it was prepared from."""
+    """Remove what key groups have taken over up to a micro-batch, and its source."""
     of = files.read(f"{FOLDER}/{batch}/{_OF}")
     prepared = json.loads(files.read(f"{PREPARED}/{MANIFEST}") or "{}")
     if of is not None and prepared.get("id") == of:
@@ -188,7 +188,7 @@ class FoundMatches:
         self._rules, self._names, self._keeps = rules, pa.array(names, pa.string()), keeps
 
     def put(self, matches: pa.Table) -> None:
-        """Add those of `matches` that are of these rules."""
+        """Add the matches of these rules."""
         chosen = matches.filter(pc.is_in(matches.column("rule"), value_set=self._names))
         if not chosen.num_rows:
             return
@@ -226,7 +226,7 @@ def _sources(checkpoint: Checkpoint, pipeline: Pipeline, rules: RuleSet) -> dict
 
 
 def static(pipeline: Pipeline, rules: RuleSet) -> Tables:
-    """Return the present rows of the static tables that rules join."""
+    """Return the current rows of the static tables that rules join."""
     tables = StaticTables(
         {file.table.name: file for file in pipeline.tables if file.table.name in rules.tables}
     )
@@ -265,7 +265,7 @@ def stored_rows(checkpoint: str, name: str, schema: pa.Schema) -> pa.Table:
 
 
 def write_apart(into: str, name: str, rules: RuleSet, found: FoundMatches) -> None:
-    """Write matches as JSON lines, in place of those of the same name."""
+    """Write matches as JSON lines; an existing file with the same name is replaced."""
     place = Path(into) / f"{name}.jsonl"
     with writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -298,12 +298,12 @@ def take_up(
     changes: Changes,
     say: Callable[[str], None] = lambda text: None,
 ) -> WarmRules | None:
-    """Return the past with which new rules begin after micro-batch `done`; None: they begin without.
+    """Return the past with which new rules begin after micro-batch `done`; None: they begin without one.
 
-    What has come since `cep backfill` is read now. `pipeline` has the new rules.
+    Input that has arrived since `cep backfill` is read now. `pipeline` contains the new rules.
 
-    Raises StateError: it was prepared for other rules (E0718), or is damaged (E0702). Raises InputError: what
-    was read then can no longer be read.
+    Raises StateError: it was prepared for other rules (E0718), or is damaged (E0702). Raises InputError:
+    input that was read earlier can no longer be read.
     """
     prepared = read_prepared(checkpoint.path)
     if prepared is None or prepared.filled:
@@ -328,8 +328,8 @@ def take_up(
 class Taken(NamedTuple):
     """The state of rules with a past.
 
-    `data`: `Past.snapshot`. `counts`: what was read since `cep backfill`. `reached_us`: the event
-    time that the stream has reached; the state lags behind it if `brought_up` found matches beyond it.
+    `data`: `Past.snapshot`. `counts`: what was read since `cep backfill`. `reached_us`: the event time that
+    the stream has reached; the state lags behind it if `brought_up` found matches beyond it.
     """
 
     rules: RuleSet
@@ -355,11 +355,11 @@ def brought_up(
     keep: Callable[[pa.Table], pa.Table] = lambda matches: matches,
     beyond: FoundMatches | None = None,
 ) -> Taken:
-    """Return the state of the rules in `begin` after micro-batch `done`; what has come is read now.
+    """Return the state of the rules in `begin` after micro-batch `done`; newer input is read now.
 
-    `found` receives the matches that are stored, then those since, as far as `keep` returns them. With
-    `beyond` the state is that before what is still corrected, and `beyond` receives the matches after it.
-    Raises as `take_up`.
+    `found` receives the stored matches, then the later ones, as far as `keep` returns them. With `beyond`,
+    the state is that at the time before which nothing is corrected, and `beyond` receives the matches after
+    it. Raises as `take_up`.
     """
     needed = needed_programs(pipeline.rules, begin)
     if tuple(begin) != prepared.rules or prepared.programs != tuple(
@@ -403,7 +403,7 @@ def write_taken(
 ) -> WarmRules | None:
     """Write what key groups take over after micro-batch `done`, and the matches that they report.
 
-    `written`: with corrections, of gaps that are filled (`Written.matches`).
+    `written`: with corrections and filled gaps, their `Written.matches`.
     """
     with appearing(Path(checkpoint.path) / FOLDER / str(done.batch + 1)) as place:
         place.rmdir()
@@ -414,9 +414,9 @@ def write_taken(
 
 
 def waiting_fill(checkpoint: str, batch: int) -> Prepared | None:
-    """Return the gaps that are prepared to be filled; None: none are, or rules took them over in `batch`.
+    """Return the gaps that are prepared for filling; None if there are none.
 
-    What is damaged is not prepared.
+    Gaps that rules took over in `batch` do not count, nor do damaged preparations.
     """
     try:
         prepared = read_prepared(checkpoint)
@@ -434,5 +434,5 @@ def warm_of(checkpoint: str, batch: int, rules: Sequence[str], from_us: int | No
 
 
 def no_past(fact: str, help_text: str) -> StateError:
-    """Return the error of a past with which rules cannot begin."""
+    """Return the error for a past with which rules cannot begin."""
     return StateError("E0718", fact, help_text)

@@ -92,9 +92,9 @@ class Summary:
 
 @dataclass(slots=True)
 class Times:
-    """How long micro-batches took: of all of them together, and each of the last ones.
+    """How long micro-batches took: all of them together, and each of the last ones.
 
-    A stream may run for years, so not each of them is kept.
+    A stream may run for years, so not every duration is kept.
     """
 
     n: int = 0
@@ -130,7 +130,7 @@ class Totals:
         self.add_rules(self.rules)
 
     def add_rules(self, rules: Iterable[str]) -> None:
-        """Let the counts have these rules, too, also those that count nothing."""
+        """Add these rules to the counts, even those that count nothing."""
         for rule in rules:
             for counts in (
                 self.counts.matches,
@@ -151,7 +151,7 @@ class Totals:
         return of_batch
 
     def note_hot(self, batch: int, counts: Counts, percent: int) -> None:
-        """Note the hot keys of a micro-batch, after its counts were added."""
+        """Record the hot keys of a micro-batch, after its counts were added."""
         self.hot_now = tuple(hot_keys(batch, counts, self.counts.open_runs_of, percent))
         for hot in self.hot_now:
             known = self.hot.get(hot.of)

@@ -1,9 +1,9 @@
-"""Rules that change while their checkpoint lives: which run now, and which are to follow.
+"""Rules that change during the life of a checkpoint: which run now, and which will follow.
 
-The change has a place between two micro-batches. The rules before compute a last micro-batch, in which each
+The change takes place between two micro-batches. The previous rules compute a last micro-batch, in which each
 key group reports what is due. Then the new generation is recorded (`generations`). Its first micro-batch
-reads nothing: each key group takes over its state (`state.changing`). A kill before the record leaves the
-rules as they were. After it, the next run computes the same micro-batch from the same state.
+reads nothing: each key group takes over its state (`state.changing`). After a kill before the record, the
+rules are unchanged. After a later kill, the next run computes the same micro-batch from the same state.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ LOOK_SECONDS = 1.0
 class RuleTurn:
     """A pipeline with the rules of one generation.
 
-    `rules`: the rules as the checkpoint has them. `change`: the state that they take over in their first
+    `rules`: the rules as stored in the checkpoint. `change`: the state that they take over in their first
     micro-batch, if that is not computed yet.
     """
 
@@ -76,7 +76,7 @@ class RuleTurn:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Rules that are to follow others. `fills`: they are the same, and see what they did not see then."""
+    """Rules that will follow others. `fills`: they are the same rules, and see what they missed."""
 
     pipeline: Pipeline
     rules: StoredRules
@@ -90,7 +90,7 @@ class Candidate:
 
     @property
     def is_same(self) -> bool:
-        """Whether the rules mean the same and say the same."""
+        """Whether the rules have the same meaning and the same words."""
         return self.is_only_words and {Verdict.SAME}.issuperset(self.changes.verdicts.values())
 
     def lines(self) -> Iterator[str]:
@@ -99,7 +99,7 @@ class Candidate:
 
 
 def candidate(before: StoredRules, rules_before: RuleSet, now: Pipeline) -> Candidate:
-    """Return the rules of a pipeline as those that are to follow the rules `before`."""
+    """Return the rules of a pipeline as those that will follow the rules `before`."""
     stored = StoredRules.of(now.texts, now.rules)
     stored = replace(stored, has_corrections=stored.has_corrections or before.has_corrections)
     changes = changes_of(rules_before.programs, now.rules.programs, has_corrections=stored.has_corrections)
@@ -107,7 +107,7 @@ def candidate(before: StoredRules, rules_before: RuleSet, now: Pipeline) -> Cand
 
 
 def proposed(files: CheckpointFiles, pipeline: Pipeline) -> tuple[StoredRules, Candidate]:
-    """Return the rules of the checkpoint of a pipeline, and those that its file names as what is to follow.
+    """Return the rules in the checkpoint of a pipeline, and those in its file, which will follow.
 
     Raises StateError: the stored state cannot continue with them (E0701), or there is no checkpoint (E0705).
     """
@@ -122,7 +122,7 @@ def proposed(files: CheckpointFiles, pipeline: Pipeline) -> tuple[StoredRules, C
 def compiled(stored: StoredRules, like: Pipeline) -> RuleSet:
     """Return stored rules, compiled for a pipeline.
 
-    Raises StateError (E0701): this version compiles other rules from their texts.
+    Raises StateError (E0701): this version compiles the texts to different rules.
     """
     rules = compile_texts(stored.texts, stored.streams).rule_set.with_corrections(like.rules.corrections)
     again = StoredRules.of(stored.texts, rules)
@@ -142,7 +142,7 @@ class Reloading:
     - `pipeline`: the pipeline with the rules that its file names.
     - `say`: is called with each message.
     - `only_spark`: returns the streams whose sources only Spark can read.
-    - `load`: reads the pipeline file again, which is trusted no further than before.
+    - `load`: reads the pipeline file again, with the same trust as before.
     """
 
     def __init__(
@@ -294,13 +294,13 @@ class Reloading:
 
     @property
     def leaves(self) -> bool:
-        """Whether other rules are to follow those that run."""
+        """Whether other rules will follow those that run."""
         return self._next is not None
 
     def look(self, now_s: float) -> bool:
-        """Look for changed rules, if it is time; return whether others are to follow. `now_s`: a clock.
+        """Look for changed rules, if it is time; return whether others will follow. `now_s`: a clock.
 
-        Rules that cannot be used are reported once, and those that run continue.
+        Rules that cannot be used are reported once, and the current ones continue.
         """
         if self.leaves or self._pipeline.reload is Reload.NEVER or not self._pipeline.is_live:
             return self.leaves
@@ -346,7 +346,7 @@ class Reloading:
             self._consider(found, self.turn.rules)
 
     def following(self) -> RuleTurn | None:
-        """Return the rules that follow, after the last micro-batch of those before; None: there are none."""
+        """Return the rules that follow after the last micro-batch of the previous ones, if any."""
         found, self._next = self._next, None
         if found is None:
             return None
@@ -361,8 +361,8 @@ class Reloading:
     def take(self, turn: RuleTurn) -> RuleTurn:
         """Record that the rules that `following` returned compute the next micro-batch.
 
-        Return them with the past with which new rules begin. Raises StateError or InputError as `take_up`
-        does; then nothing is recorded.
+        Return these rules with the past with which new ones begin. Raises StateError or InputError as
+        `take_up` does; then nothing is recorded.
         """
         done, found = self._done, self._found
         if found.fills and turn.change is not None:
@@ -392,7 +392,7 @@ class Reloading:
         return turn
 
     def refuse(self, error: CepError) -> RuleTurn:
-        """Return the rules that ran before, which continue because those that were to follow cannot."""
+        """Return the previous rules, which continue because those that should follow cannot."""
         what = "the gaps are not filled" if self._found.fills else "the changed rules are not used"
         self._say(f"warning: {what}, those before continue\n{error}")
         self.turn = replace(self.turn, change=None)

@@ -1,7 +1,8 @@
 """Writes what a log of matches contains to a sink: the same rows, micro-batches and ids as the stream wrote.
 
-A micro-batch is written under the name that it had. So a sink that knows which micro-batches it contains gets
-none twice, however often a replay is interrupted and repeated, and the stream can continue with that sink.
+A micro-batch is written under the name that it had. So a sink that records which micro-batches it contains
+gets none twice, however often a replay is interrupted and repeated, and the stream can continue with that
+sink.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _RULE = "rule"
 
 
 def log_of(pipeline: Pipeline, file: str) -> MatchLog:
-    """Return the log of a pipeline. InputError (E0721): it has none, or nothing is in it yet."""
+    """Return the log of a pipeline. InputError (E0721): it has none, or the log is still empty."""
     if pipeline.log is None:
         raise InputError(
             "E0721", f"`{file}` has no log of matches", "add: log: out/log; it fills from then on"
@@ -101,7 +102,7 @@ def _is_of(table: pa.Table, rules: Collection[str]) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay wrote: the rows of `n_batches` micro-batches. `n_skipped`: those the sink had already."""
+    """What a replay wrote: the rows of `n_batches` micro-batches; the sink already had `n_skipped` others."""
 
     n_rows: int = 0
     n_batches: int = 0
@@ -110,7 +111,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """Entries of a log that are replayed. `only`: the rules whose rows are; empty: all."""
+    """Entries of a log that are replayed. `only`: the rules whose rows are replayed; empty: all."""
 
     pipeline: Pipeline
     log: MatchLog
@@ -131,7 +132,7 @@ class Replaying:
         return found
 
     def schema(self) -> pa.Schema:
-        """Return the columns of all rows: those of the rules now, then those that only earlier rules had."""
+        """Return the columns of all rows: those of the current rules, then those of earlier rules only."""
         fields = {item.name: item for item in self.pipeline.rules.schema_of(shadow=False)}
         versions = {entry.rules: entry for entry in self.entries if entry.run}
         for entry in versions.values():
@@ -145,9 +146,9 @@ class Replaying:
     def into(self, spec: SinkSpec, shown: str, console: Console, say: Callable[[str], None]) -> Replayed:
         """Write the rows to a sink, micro-batch by micro-batch, except for those that it contains.
 
-        `say` is called with the way to continue if an error ends it, and the sink does not know what it has.
-        Raises InputError: only Spark writes to the sink, or it is the log (E0721), or it fails. StateError: a
-        file of the log is damaged (E0720), or the sink contains another micro-batch (E0849).
+        `say` is called with the way to continue if an error ends the replay and the sink does not record what
+        it has. Raises InputError: only Spark writes to the sink, or it is the log (E0721), or it fails.
+        StateError: a file of the log is damaged (E0720), or the sink contains another micro-batch (E0849).
         """
         sink = self._opened(spec, shown, console)
         runs = dict.fromkeys(entry.run for entry in self.entries if entry.run)

@@ -1,6 +1,6 @@
-"""Makes a checkpoint from a savepoint, without Spark.
+"""Creates a checkpoint from a savepoint, without Spark.
 
-Nobody but Spark writes its state store, so the query of a restored checkpoint is a new one. Its first
+Only Spark can write its state store, so the query of a restored checkpoint is a new one. Its first
 micro-batch reads no input: each key group gets its state from a file below the checkpoint
 (`state.restored`), and Spark the event time that was reached. A new query has a new name, so sinks do not
 mistake its micro-batches for earlier ones.
@@ -34,7 +34,7 @@ from spark_runtime.wire.packer import groups_of
 
 
 class RestoredCheckpoint(NamedTuple):
-    """What was restored: the manifest of the savepoint, the number of key groups, what the rules became."""
+    """What was restored: the manifest of the savepoint, the number of key groups, the changes of rules."""
 
     manifest: Manifest
     n_groups: int

@@ -1,6 +1,6 @@
 """Rules of an earlier generation, written back to their files: `cep restore-rules`.
 
-Nothing but rule files is touched. A run takes them as any change of these files (`reloading`).
+Only rule files are changed. A run takes them like any change of these files (`reloading`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ _ENDING = ".restored"
 
 @dataclass(frozen=True)
 class RulesBack:
-    """What is to be done so that rule files are those of a generation.
+    """What must be done so that the rule files are those of a generation.
 
     - `changes`: the verdict about the change from the latest generation.
-    - `written`: the texts of the files that are not as they were, by path.
-    - `removed`: the files that the generation did not have.
-    - `other_streams`: the streams that are declared otherwise in the latest generation.
+    - `written`: the texts of the files that differ, by path. - `removed`: the files that the generation did
+      not have. - `other_streams`: the streams that are declared differently in the latest generation.
     """
 
     changes: Changes
@@ -55,9 +54,9 @@ class RulesBack:
 
 
 def rules_back(generations: Sequence[Generation], number: int, to: Path | None = None) -> RulesBack:
-    """Return what makes the rule files those of generation `number`; change nothing.
+    """Return the changes that turn the rule files into those of generation `number`; change nothing.
 
-    With `to` they are written into this folder, and no file is removed.
+    With `to`, they are written into this folder, and no file is removed.
 
     Raises StateError: the stored state cannot continue with these rules (E0701), or a file has a text that no
     generation had, which would be lost (E0717).

@@ -260,7 +260,7 @@ class _Line:
 
 
 class BatchRun(PipelineRun):
-    """A pipeline as one batch over all present input."""
+    """A pipeline as one batch over all available input."""
 
     def run(self) -> Counts:
         """Read all input and write all output; return the summary."""

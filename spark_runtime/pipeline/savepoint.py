@@ -9,8 +9,8 @@
 
 Earlier versions wrote neither the history nor the gaps.
 
-The manifest has the length and the checksum of each other file. No file names a folder of the machine: the
-stream in angle brackets replaces the folder of its source.
+The manifest has the length and the checksum of each other file. No file contains a folder of the machine: the
+folder of a source is replaced by its stream in angle brackets.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Manifest:
 
     - `run`, `micro_batch`: the stream, as sinks know it, and its last micro-batch in the savepoint.
     - `watermark`: the event time that was reached, for people; None: no event was read.
-    - `rules`: of each rule the fingerprint of its stored state, in hexadecimal digits.
-    - `progress`: what else the checkpoint records of the micro-batch (`Done`), by name.
+    - `rules`: for each rule, the fingerprint of its stored state, in hexadecimal digits. - `progress`: what
+      else the checkpoint records about the micro-batch (`Done`), by name.
     - `files`: the other files of the savepoint.
     """
 
@@ -129,7 +129,7 @@ class Savepoint:
         return data
 
     def rules(self) -> StoredRules:
-        """Return the rules. Raises StateError: they are missing, damaged, or of another version (E0714)."""
+        """Return the rules. Raises StateError (E0714): they are missing, damaged, or in an unknown format."""
         found = json.loads(self.data(RULES))
         if found["format"] != RULES_FORMAT:
             raise _other_format(self.folder / RULES, found["format"], RULES_FORMAT)
@@ -155,7 +155,7 @@ class Savepoint:
                 yield int(label), self.data(name)
 
     def history(self) -> list[Generation]:
-        """Return the generations of rules, the oldest first; none of an earlier version.
+        """Return the generations of rules, the oldest first; savepoints of earlier versions have none.
 
         Raises StateError: one is missing or damaged (E0714).
         """
@@ -188,7 +188,7 @@ def is_savepoint(path: str) -> bool:
 def opened(path: str) -> Savepoint:
     """Return the savepoint in a folder, of which only the manifest is read.
 
-    Raises StateError: there is none, or it is damaged or of another version (E0714).
+    Raises StateError: there is none, or it is damaged or of a different version (E0714).
     """
     place = Path(path) / MANIFEST
     if not place.is_file():
@@ -205,7 +205,7 @@ def opened(path: str) -> Savepoint:
 
 
 def saved_file(data: bytes) -> SavedFile:
-    """Return what a manifest says of a file."""
+    """Return what a manifest says about a file."""
     return SavedFile(len(data), sha256(data).hexdigest())
 
 
@@ -223,7 +223,7 @@ def _unreadable(fact: str, help_text: str) -> StateError:
 def require_finished(path: str) -> None:
     """Raise StateError if `cep restore` began to write a checkpoint here, and has not finished (E0705).
 
-    A run would begin without the state.
+    Otherwise a run would begin without the state.
     """
     target = Path(path).absolute()
     hidden = _unfinished(target)

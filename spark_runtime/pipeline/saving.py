@@ -1,7 +1,8 @@
-"""Makes a savepoint of a checkpoint, beside the run that writes it.
+"""Writes a savepoint of a checkpoint, even while a run is using it.
 
-The micro-batch of a savepoint is the last one that Spark has finished. A run records its progress before, and
-Spark retains the state of a hundred micro-batches, so both belong together while the run continues.
+The micro-batch of a savepoint is the last one that Spark has finished. A run records its progress before
+that, and Spark retains the state of a hundred micro-batches, so progress and state belong together while the
+run continues.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _progress(checkpoint: Checkpoint) -> tuple[int, list[Any]]:
 
 
 def require_saved_positions(checkpoint: Checkpoint, batch: int, sources: dict[str, SourceIdentity]) -> None:
-    """Raise StateError if the position of a source is elsewhere than in our part of the checkpoint."""
+    """Raise StateError if the position of a source is not in our part of the checkpoint."""
     for stream, source in sources.items():
         kind = source_type(source.file_format)
         if isinstance(kind, BoundSource):

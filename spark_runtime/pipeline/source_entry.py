@@ -32,7 +32,7 @@ class SourceEntry:
 
     @property
     def local_files(self) -> tuple[str, str] | None:
-        """The path and the format of files on this machine, from which it reads; None: it reads others."""
+        """The path and the format of files on this machine that it reads; None: it reads something else."""
         spec = self.spec
         return (spec.path, spec.file_format) if isinstance(spec, Files) and "://" not in spec.path else None
 

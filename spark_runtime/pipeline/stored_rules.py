@@ -1,6 +1,6 @@
 """The rules of a run as stored in a checkpoint: texts, streams, and the meaning of each stored state.
 
-The texts and the streams suffice to compile the same rules again.
+The texts and the streams are enough to compile the same rules again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StoredRules:
         return frozenset(program.fingerprint for program in self.programs)
 
     def reads(self, other: StoredRules) -> bool:
-        """Return whether these rules read the stored state of `other` as it is.
+        """Return whether these rules can read the stored state of `other` unchanged.
 
         Events that are retained for corrections are prepared, which depends on the order of the rules.
         """
@@ -72,7 +72,7 @@ class StoredRules:
         return {name: of for program in self.programs for name, of in program.versions.items()}
 
     def rule_set(self) -> RuleSet:
-        """Return the rules, compiled to read stored state. The bound of corrections is not theirs."""
+        """Return the rules, compiled to read stored state. The bound of corrections is not included."""
         rules = compile_texts(self.texts, self.streams).rule_set
         return rules.with_corrections(Corrections(1)) if self.has_corrections else rules
 

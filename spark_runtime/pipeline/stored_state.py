@@ -1,4 +1,4 @@
-"""The state in the checkpoint of a pipeline, read beside the run that writes it."""
+"""The state in the checkpoint of a pipeline, which a run may be writing meanwhile."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class StoredValue(NamedTuple):
 
 
 def files_of(path: str) -> CheckpointFiles:
-    """Return the files of a checkpoint, which are only read.
+    """Return the files of a checkpoint, for reading.
 
-    Those on remote storage other than S3 need Spark, which is started.
+    For remote storage other than S3, Spark is started.
     """
     if not is_remote(path):
         return LocalFiles(path)
@@ -82,8 +82,8 @@ def errors_of_storage(path: str) -> Iterator[None]:
 def stored_state(path: str) -> StoredState:
     """Return what a checkpoint contains after its last micro-batch.
 
-    Raises StateError: the folder is no checkpoint of a pipeline (E0705), or of another version (E0706), or
-    damaged (E0702).
+    Raises StateError: the folder is not a checkpoint of a pipeline (E0705), or of a different version
+    (E0706), or damaged (E0702).
     """
     with errors_of_storage(path):
         checkpoint, stored = read_checkpoint(files_of(path), path)

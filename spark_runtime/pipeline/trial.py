@@ -1,7 +1,7 @@
-"""A shadow rule beside a live one, on the same stream: what it would alert newly, and what no longer.
+"""A shadow rule next to a live one, on the same stream: the alerts that it would add and remove.
 
 The matches are those that the pipeline has written: of live rules to its log or a sink of files, of shadow
-rules to the sink `shadow`. Each rule has ids of its own, so two matches are the same if they have the same
+rules to the sink `shadow`. Each rule has its own match ids. So two matches are the same if they have the same
 key and the same times.
 """
 
@@ -27,9 +27,10 @@ _COLUMNS = ("rule", "match_start", "match_end")
 
 
 def beside(pipeline: Pipeline, shadow: str, live: str) -> tuple[Fired, ...]:
-    """Return what a shadow rule reports newly and no longer, compared with a live rule of the same key.
+    """Return the matches that a shadow rule adds and lacks, compared with a live rule of the same key.
 
-    Matches count that begin after both rules did. Raises StateError: the checkpoint cannot be read (E0705).
+    Only matches that begin after both rules did are compared. Raises StateError: the checkpoint cannot be
+    read (E0705).
     """
     begins = _begins(pipeline, (shadow, live))
     programs = pipeline.rules.programs
@@ -45,7 +46,7 @@ def beside(pipeline: Pipeline, shadow: str, live: str) -> tuple[Fired, ...]:
 
 
 def live_folders(pipeline: Pipeline) -> list[str]:
-    """Return the folders on this machine with the matches of live rules: the log, sinks of some files."""
+    """Return the folders on this machine with the matches of live rules: the log, some sinks of files."""
     log = [] if pipeline.log is None else [pipeline.log.path]
     return [*log, *_folders(pipeline.sinks)]
 

@@ -1,4 +1,4 @@
-"""How far a pipeline file is trusted: which places it may name, and which settings of Spark it may set."""
+"""How far a pipeline file is trusted: the places that it may name, and Spark's settings that it may set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Trust:
 
     @classmethod
     def of(cls, roots: Sequence[str], *, any_spark_setting: bool) -> Trust:
-        """Return the trust with these roots, as a user writes them."""
+        """Return the trust with these roots, given as a user writes them."""
         return cls(tuple(map(root_of, roots)), any_spark_setting)
 
 
@@ -101,7 +101,7 @@ _CLASSES_OF = {
 
 
 def is_listed(name: str, value: str) -> bool:
-    """Return whether any pipeline file may give a setting of Spark this value."""
+    """Return whether every pipeline file may give a setting of Spark this value."""
     if _LISTED.fullmatch(name):
         return True
     return any(names.fullmatch(name) and values.fullmatch(value) for names, values in _CLASSES_OF.items())

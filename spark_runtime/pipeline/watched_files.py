@@ -13,11 +13,11 @@ SETTLED_SECONDS = 1.0
 """A file that changed more recently may still be changing."""
 
 Signature = frozenset[tuple[str, int, int]]
-"""Of each file its path, the time of its last change in nanoseconds, and its size in bytes."""
+"""For each file: its path, the time of its last change in nanoseconds, and its size in bytes."""
 
 
 class WatchedFiles:
-    """Files that are examined from time to time. `paths`: files, folders with rule files, and patterns."""
+    """Files that are checked periodically. `paths`: files, folders with rule files, and patterns."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = tuple(paths)
@@ -25,7 +25,7 @@ class WatchedFiles:
         self._changed: tuple[Signature, float] | None = None  # not yet settled; since when
 
     def have_changed(self, now_s: float) -> bool:
-        """Return once whether the files have changed, and been the same for a second. `now_s`: a clock."""
+        """Return once whether the files have changed, and were then stable for a second. `now_s`: a clock."""
         found = self._signature()
         if found == self._seen:
             self._changed = None

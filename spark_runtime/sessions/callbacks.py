@@ -1,8 +1,8 @@
-"""The connections by which Java calls this process. Only for the driver.
+"""The connections over which Java calls this process. Only for the driver.
 
 Each thread of Java that calls Python has a connection, which Py4J serves with a thread of this process. A
-query has a thread in Java. After its end, the connection would remain, with its thread here and the memory
-that this has used: a megabyte or more for each change of rules.
+query has a thread in Java. After the end of the query, its connection would remain, with the thread of this
+process and its memory: a megabyte or more for each change of rules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Callbacks:
-    """The connections by which a query calls this process."""
+    """The connections over which a query calls this process."""
 
     def __init__(self, spark: SparkSession) -> None:
         gateway: Any = spark.sparkContext._gateway
@@ -25,7 +25,7 @@ class Callbacks:
         self._connections: set[Any] = set()
 
     def note(self) -> None:
-        """Note the connection by which Java called the running thread."""
+        """Record the connection over which Java called the current thread."""
         self._connections.add(self._of_thread())
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """``python -m spark_runtime.sessions.daemon``: the process from which Spark forks Python workers.
 
-It is PySpark's daemon, which has loaded what workers need before it forks the first one. A worker then needs
-0.45 s of processor time until it has its first events, not 1.25, and 60 MB of its own, not 100: workers share
-the modules. Spark ends a worker that had nothing to do for a minute, and forks another when it has work.
+It is PySpark's daemon, but it loads what workers need before it forks the first one, and workers share the
+modules. Before its first events, a worker then needs 0.45 s of processor time instead of 1.25 s, and 60 MB of
+memory instead of 100 MB. Spark ends a worker that has been idle for a minute, and forks another when it has
+work.
 
 Compiled kernels are not loaded here: which ones are needed depends on the rules (`pipeline.workers`).
 """

@@ -1,4 +1,4 @@
-"""Whether PySpark is installed, and new enough. It is not imported, which takes a third of a second."""
+"""Whether PySpark is installed, and new enough. It is not imported: that takes a third of a second."""
 
 from __future__ import annotations
 

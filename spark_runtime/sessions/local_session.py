@@ -154,7 +154,7 @@ def session(
     is_short: bool = False,
     inherited: Sequence[int] = (),
 ) -> SparkSession:
-    """Return the running session or that of `spark-submit`, or start one; `settings` override ours.
+    """Return the current session or that of `spark-submit`, or start one; `settings` override ours.
 
     `is_short`: configure the JVM for work of a few minutes. A JVM that is started inherits the file
     descriptors `inherited`.

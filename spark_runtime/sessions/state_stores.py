@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def forget_ended(spark: SparkSession) -> None:
-    """Make Java drop the state of ended streams, unless another stream runs.
+    """Make Java drop the state of ended streams, unless another stream is running.
 
     Spark keeps it, and its maintenance writes snapshots of it later. If the checkpoint's folder has been
     replaced by then, they would be mistaken for state of the new checkpoint. This affects the Java of this

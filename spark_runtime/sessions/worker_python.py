@@ -52,9 +52,9 @@ def workers_python(spark: SparkSession, *, checks: bool = True) -> Iterator[None
     PySpark starts the program that PYSPARK_PYTHON named when the session started, or `python3` from PATH,
     which may be another Python without our packages. Here, the current PYSPARK_PYTHON is used, then the
     setting `spark.pyspark.python`, which PySpark reads only in `spark-submit`. On a local master without
-    either, it is the Python of this process, with its paths of packages. Other functions are not affected:
-    PySpark records the Python of each function separately. `checks`: a job of one row may run. Raises
-    SetupError: the workers, which are checked once for each application, cannot run our functions.
+    either, it is the Python of this process, with its search path. Other functions are not affected: PySpark
+    records the Python of each function separately. `checks`: a job of one row may run. Raises SetupError: the
+    workers, which are checked once for each application, cannot run our functions.
     """
     from pyspark.sql import SparkSession as SessionOfThisProcess
 

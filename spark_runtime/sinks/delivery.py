@@ -18,9 +18,9 @@ class Delivery:
 
     - `sinks`: sinks to which the operator writes.
     - `kinds`: kinds of output that are returned as rows; counts always are.
-    - `run`: with a number, it names a micro-batch of a stream; None in a batch.
+    - `run`: with a number, it identifies a micro-batch of a stream; None in a batch.
     - `shared`: the folders that every worker must have.
-    - `is_watched`: whether the counts say what the live page of the run shows.
+    - `is_watched`: whether the counts contain what the live page of the run shows.
     """
 
     sinks: tuple[WorkerSink, ...] = ()

@@ -1,6 +1,6 @@
-"""Writes the rows of tables as JSON objects, column by column because a sink of messages writes many.
+"""Writes the rows of tables as JSON objects, column by column for speed.
 
-The texts are those of the sink `json`: NULLs are omitted; times are ISO 8601 in UTC, to the microsecond.
+The format is that of the sink `json`: NULLs are omitted; times are ISO 8601 in UTC, with microseconds.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def json_rows(table: pa.Table) -> Iterator[str]:
 
 
 def value_texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Return the values of a column without members as texts, as in `json_rows` but without quotes."""
+    """Return the values of a column without members as strings, as in `json_rows` but without quotes."""
     return cast("list[str | None]", texts_of(column).to_pylist())
 
 
 def texts_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values as texts, as in `json_rows` but without quotes; lists and events as JSON."""
+    """Return values as strings, as in `json_rows` but without quotes; lists and events as JSON."""
     if pa.types.is_string(column.type):
         return column
     if pa.types.is_nested(column.type):

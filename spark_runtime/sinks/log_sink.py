@@ -20,7 +20,7 @@ class LogSink:
     """A log of matches, whose rows the workers write; see `WorkerSink`.
 
     `folder`: the rows. `version` and `texts`: the rules, and the text of their file in the log. `keep_us` and
-    `max_bytes`: how long entries are kept, and how large the log may be; None: for good.
+    `max_bytes`: how long entries are kept, and how large the log may be; None: no limit.
     """
 
     folder: FolderOfRows
@@ -67,7 +67,7 @@ class LogSink:
         self.folder.write_part(batch, part, rows)
 
     def commit(self, batch: MicroBatch) -> None:
-        """Move the rows into their place, then add the entry that counts them, then remove old entries."""
+        """Move the rows to their place, then add the entry that counts them, then remove old entries."""
         self.folder.commit(batch)
         now_us = time.time_ns() // 1000
         with writing(self.log.path):
@@ -78,4 +78,4 @@ class LogSink:
                 self.log.retain(since_us, self.max_bytes)
 
     def close(self) -> None:
-        """Do nothing: each entry is complete by itself."""
+        """Do nothing: each entry is already complete."""

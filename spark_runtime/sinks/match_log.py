@@ -1,4 +1,4 @@
-"""The log of matches: what a stream found, micro-batch by micro-batch, and the rules that found it.
+"""The log of matches: those of a stream by micro-batch, and the rules that found them.
 
     <log>/batch=<run>-<number>/     the rows of a micro-batch, as the sink `parquet` writes them
     <log>/_entries/<offset>.json    an entry: the rows of a micro-batch, or that the rules are others now
@@ -7,7 +7,7 @@
 
 Readers of the Parquet files ignore names that begin with an underscore.
 
-Offsets count entries, without a hole. So a file that is missing is noticed, and named.
+Offsets count entries without a gap. So a missing file is noticed and reported.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Entry:
     bytes_before
         Bytes of the rows of all entries before it, also of removed ones.
     run, micro_batch, plan
-        The `MicroBatch` of the rows; an entry without a run says that the rules are others from here on. The
+        The `MicroBatch` of the rows; an entry without a run means that the rules change here. The
         micro-batch of such an entry is -1 in the logs of earlier versions.
     files
         By name, the number of rows and of bytes of each file, and the CRC-32 of its bytes.
@@ -77,7 +77,7 @@ class Entry:
 
 @dataclass(slots=True)
 class MatchLog:
-    """A log in a folder of this machine's disks. One run appends; others may read meanwhile.
+    """A log in a folder on a disk of this machine. One run appends; others may read meanwhile.
 
     `last` is the newest entry, after `open`.
     """
@@ -165,7 +165,7 @@ class MatchLog:
         self.last = self.entry(offsets[-1]) if offsets else None
 
     def append_rules(self, batch: MicroBatch, version: str, text: str, time_us: int) -> None:
-        """Note that the rules are others from a micro-batch on, unless the newest entry says so."""
+        """Record that the rules change at a micro-batch, unless the newest entry already says so."""
         if self.last is None or self.last.rules != version:
             self._files.write(f"{RULES}/{version}.json", text)
             self._append(version, time_us, micro_batch=batch.number)
@@ -201,7 +201,7 @@ class MatchLog:
         """Remove the oldest entries: those written before `since_us`, and those beyond `max_bytes`.
 
         The newest entry remains. The new beginning is recorded before anything is removed, so that a crash in
-        between leaves no hole.
+        between leaves no gap.
         """
         assert self.last is not None
         if self._first is None:

@@ -23,7 +23,7 @@ class Message:
     """A row.
 
     - `key`: identifies the row, each time it is sent: the `match_id`, with the event number and the revision
-      if the row has them; for other rows a hash.
+      if the row has them; a hash for other rows.
     - `document`: the same for all revisions of a row; without revisions, the key.
     - `is_withdrawn`: whether the message withdraws a row that was sent.
     - `text`: the row as JSON.

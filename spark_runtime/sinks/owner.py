@@ -21,9 +21,9 @@ WRITTEN_BY = "_written_by"  # without an extension: other programs may read all 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A pipeline that runs as a batch: its results replace its own earlier results, and no others.
+    """A pipeline that runs as a batch: its results replace only its own earlier results.
 
-    `pipeline`: the path of its file. `sources`: by stream or table: the format and the place of its source.
+    `pipeline`: the path of its file. `sources`: by stream or table, the format and the place of its source.
     """
 
     pipeline: str

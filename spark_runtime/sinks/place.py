@@ -25,9 +25,9 @@ _ON_DISK = "file://"
 class Place:
     """Where an output goes.
 
-    `shown`: for messages: "topic `alerts`". `name`: identifies the place. For a folder: the names on its
-    path. `has_inside`: whether the place includes everything inside it: a reader of a folder also sees its
-    subfolders.
+    `shown`: for messages, such as "topic `alerts`". `name`: identifies the place. For a folder: the names on
+    its path. `has_inside`: whether the place includes everything inside it, as a reader of a folder also
+    reads its subfolders.
     """
 
     shown: str
@@ -44,7 +44,7 @@ class Place:
 
 @runtime_checkable
 class PlacedSink(Protocol):
-    """The settings of a sink that name its place. Other sinks share no place, or none that matters."""
+    """The settings of a sink that name its place. Sinks without them share no place, or none that matters."""
 
     def places(self, output: Output) -> Sequence[Place]:
         """Return the places to which an output goes; one place may occur under several names."""

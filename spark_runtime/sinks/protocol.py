@@ -56,9 +56,9 @@ class MicroBatch:
 class Mark:
     """The last micro-batch of a stream that a sink contains.
 
-    `place`: the sink, for messages: "table `alerts`". `plan`: `MicroBatch.plan`; empty if the sink does not
-    know it. `is_continued`: whether another run has continued from an older checkpoint of this stream
-    (`RevocableSink`). `by`: that run; empty if there is none, or the sink does not know it.
+    `place`: the sink, for messages, such as "table `alerts`". `plan`: `MicroBatch.plan`; empty if the sink
+    does not know it. `is_continued`: whether another run has continued from an older checkpoint of this
+    stream (`RevocableSink`). `by`: that run; empty if there is none, or the sink does not know it.
     """
 
     place: str
@@ -122,7 +122,7 @@ class Output:
 class Rows:
     """Rows of an output in the operator's form; can be read more than once.
 
-    On the driver late events are JSON.
+    On the driver, late events are JSON.
     """
 
     output: Output
@@ -177,9 +177,10 @@ class Sink(Protocol):
         """Raise InputError if the sink cannot be written. Called on the driver, before anything runs."""
 
     def last(self, run: str) -> Mark | None:
-        """Return the last micro-batch of a stream that it contains; None: none, or unknown.
+        """Return the last micro-batch of a stream that it contains; None if there is none, or it is unknown.
 
-        Called on the driver, after `check` and before the first `begin`. An exactly-once sink always knows.
+        Called on the driver, after `check` and before the first `begin`. An exactly-once sink always knows
+        it.
         """
 
     def begin(self, batch: MicroBatch) -> None:
@@ -211,7 +212,7 @@ class WorkerSink(Sink, Protocol):
 class Collected:
     """The rows of a micro-batch, collected on the driver; can be read more than once.
 
-    `typed`: converts the texts of late events to a table.
+    `typed`: converts late events, which are JSON, to a table.
     """
 
     n_rows: int
@@ -241,7 +242,7 @@ class TableSink(Sink, Protocol):
     """A sink that is written on the driver from Arrow tables: a transaction, or requests."""
 
     def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
-        """Write all rows of a micro-batch. Called once between `begin` and `commit`, also without rows."""
+        """Write all rows of a micro-batch. Called once between `begin` and `commit`, even without rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +255,14 @@ class BatchRows:
 
 @runtime_checkable
 class DriverSink(Sink, Protocol):
-    """A sink that the driver writes, itself or by Spark."""
+    """A sink that the driver writes, either itself or through Spark."""
 
     @property
     def wants_rows(self) -> bool:
         """Whether it may read the rows of the next micro-batch more than once; only then are they kept."""
 
     def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
-        """Write all rows of a micro-batch. Called once between `begin` and `commit`, also without rows."""
+        """Write all rows of a micro-batch. Called once between `begin` and `commit`, even without rows."""
 
 
 @runtime_checkable
@@ -282,11 +283,11 @@ class RevocableSink(Protocol):
     """A sink that can remove micro-batches."""
 
     def take_back(self, run: str, after: int, by: str, *, anew: bool = False) -> None:
-        """Remove the micro-batches of a stream with numbers above `after`. On the driver, after `last`.
+        """Remove the micro-batches of a stream after number `after`. Called on the driver, after `last`.
 
         The run `by` continues from there, with the next number or, if `anew`, with number 0. So from now on
-        `last` says that `run` is continued. Rows after `after` that other runs wrote in its place go, too.
-        StateError (E0849): they continued earlier.
+        `last` says that `run` is continued. Rows after `after` that other runs wrote in its place are also
+        removed. StateError (E0849): they continued earlier.
         """
 
 

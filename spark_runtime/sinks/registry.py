@@ -1,4 +1,4 @@
-"""The sinks of pipelines, by the `format` in a pipeline file. A new sink needs one line here.
+"""The sinks of pipelines, by their `format` in a pipeline file. A new sink needs one line here.
 
 Only for the driver.
 """

@@ -52,7 +52,7 @@ class Planner(Protocol):
     def latest(self, start: Offset) -> Offset:
         """Return the end of the micro-batch that starts at `start`; `start` if there is no new input.
 
-        It does not wait, but is called repeatedly until there is input. The input before the returned offset
+        It does not wait; it is called repeatedly until there is input. The input before the returned offset
         must remain readable until it is committed.
         """
 
@@ -81,7 +81,7 @@ class Planner(Protocol):
 class TimedPlanner(Protocol):
     """A planner that knows event times of its input before it is read, at least approximately.
 
-    With it a backlog is read without late events: known but unread input holds the watermark back.
+    With it, a backlog is read without late events: known but unread input holds the watermark back.
     """
 
     def spans(self, start: Offset, end: Offset, ahead: AheadGuard) -> Mapping[str, TimeSpan]:
@@ -107,7 +107,7 @@ class SelectivePlanner(Protocol):
 
 @runtime_checkable
 class EndingPlanner(Protocol):
-    """A planner of a source whose partitions can end and then hold nothing back."""
+    """A planner of a source whose partitions can end, after which they hold nothing back."""
 
     def ended(self, end: Offset) -> Collection[str]:
         """Return the partitions (`partition_name`) that get no further input and are read to their end.
@@ -121,7 +121,7 @@ class TellingPlanner(Protocol):
     """A planner with a status for users, while the pipeline runs and at its end."""
 
     def status(self) -> str:
-        """Return the status in a few words, such as how far the run lags; an empty text if there is none.
+        """Return the status in a few words, such as how far the run lags; an empty string if there is none.
 
         It is called from another thread and must not wait: it reports the last known status.
         """
@@ -129,10 +129,10 @@ class TellingPlanner(Protocol):
 
 @runtime_checkable
 class LosingPlanner(Protocol):
-    """A planner that finds out by itself that input was removed before it was read."""
+    """A planner that notices by itself that input was removed before it was read."""
 
     def lost(self) -> int:
-        """Return how many records were removed, as far as it has found out since the run began."""
+        """Return how many records it has found to be removed since the run began."""
 
 
 @runtime_checkable
@@ -182,7 +182,7 @@ class Source(Protocol):
         """Return the ranges that a batch reads, with sizes in bytes. Called on the driver."""
 
     def partition(self, part: Range) -> str:
-        """Return the name of the partition of a range; an empty text if there is only one.
+        """Return the name of the partition of a range; an empty string if there is only one.
 
         A partition is input with its own order, such as a partition of a topic. The latest event time is
         recorded for each, and an event is too far ahead if it is ahead of the others in its partition.
@@ -197,7 +197,7 @@ class Source(Protocol):
         """
 
     def position_text(self, source: str, position: int) -> str:
-        """Return the position of a record as text, for messages: ``orders.json:12``, ``orders[3]@981``.
+        """Return the position of a record as a string, for messages: ``orders.json:12``, ``orders[3]@981``.
 
         `source` and `position` are those of a chunk or a dead letter.
         """
@@ -253,7 +253,7 @@ class SparkSource(Protocol):
 
 @runtime_checkable
 class DemandingSource(Protocol):
-    """A source that only Spark can read, and that needs more than PySpark in the session."""
+    """A source that only Spark can read, and that needs libraries in addition to PySpark."""
 
     def check_settings(self, spark: Mapping[str, str]) -> None:
         """Raise InputError if the settings of the session do not load what it needs. Runs without Spark."""

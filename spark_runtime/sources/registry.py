@@ -1,4 +1,4 @@
-"""The sources of pipelines, by the `format` in a pipeline file. A new source needs one line here.
+"""The sources of pipelines, by their `format` in a pipeline file. A new source needs one line here.
 
 Only for the driver.
 """

@@ -1,7 +1,7 @@
 """A schema registry such as Confluent's, which returns a schema by its number over HTTP.
 
 A worker requests each number once, because its schema never changes. The password is read from the
-environment where it is needed, so neither the checkpoint nor a task that Spark stores contains it.
+environment where it is needed. So neither the checkpoint nor a task that Spark stores contains it.
 """
 
 from __future__ import annotations

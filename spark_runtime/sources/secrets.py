@@ -1,6 +1,6 @@
-"""Texts of a pipeline file that contain `${NAME}`: environment variables, whose values are never shown.
+"""Strings in a pipeline file that contain `${NAME}`: environment variables, whose values are never shown.
 
-They are looked up where a client is created, so neither the checkpoint nor a task that Spark stores contains
+They are looked up where a client is created. So neither the checkpoint nor a task that Spark stores contains
 them.
 """
 
@@ -43,7 +43,7 @@ def replaced(setting: str, text: str) -> str:
 
 
 def all_replaced(given: Iterable[Named]) -> dict[str, str]:
-    """Return texts by name, with the values of their variables; raise InputError (E0853) as `replaced`."""
+    """Return strings by name, with the values of their variables; raise InputError (E0853) as `replaced`."""
     return {name: replaced(name, text) for name, text in given}
 
 
@@ -55,7 +55,7 @@ def variables_of(text: str) -> list[str]:
 def without_secrets(said: object, texts: Iterable[str] = (), named: Iterable[Named] = ()) -> str:
     """Return a message of another program, on one line, without secrets.
 
-    `texts`: texts that contain variables, whose values are secrets. `named`: such texts with the names of
+    `texts`: strings that contain variables, whose values are secrets. `named`: such strings with the names of
     their settings, some of which name a secret (`password`).
     """
     hidden = []

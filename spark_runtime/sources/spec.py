@@ -18,9 +18,9 @@ class SourceContext:
     """What a source must know about the pipeline for which it is opened.
 
     - `keys`: keys of the rules: an event with a NULL in each of them is a dead letter.
-    - `is_stream`: whether the pipeline runs as a stream; a batch reads all present input.
+    - `is_stream`: whether the pipeline runs as a stream; a batch reads all available input.
     - `is_live`: whether the stream waits for new input.
-    - `by_time`: whether input with earlier events is read first. Otherwise it is read in the order of
+    - `by_time`: whether input with earlier events is read first. Otherwise, it is read in the order of
       arrival.
     - `log`: this source's own file in the checkpoint; empty in a batch, or if Python cannot access the file
       system of the checkpoint.
@@ -42,7 +42,7 @@ class SourceSpec(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the events are, empty if only one place exists. A checkpoint belongs to one place (E0710)."""
+        """The place of the events; empty if only one exists. A checkpoint belongs to one place (E0710)."""
 
     def open(self, context: SourceContext) -> Source | SparkSource:
         """Return the source, without reading input (`Source.check`). Raises InputError."""

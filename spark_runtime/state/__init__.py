@@ -1,1 +1,1 @@
-"""The state of key groups between two micro-batches: small inline, large as files below the checkpoint."""
+"""The state of key groups between two micro-batches: inline if small, otherwise as files."""

@@ -1,4 +1,4 @@
-"""A change of rules, in the micro-batch that takes the state over."""
+"""A change of rules, in the micro-batch that takes over the state."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from spark_runtime.state.warming import WarmRules
 
 @dataclass(frozen=True, slots=True)
 class ChangedRules:
-    """What the operator must know to continue with state of other rules.
+    """What the operator must know to continue with the state of other rules.
 
     - `before`: the rules whose state it is.
     - `begins_us`: see `snapshots.changed_state`.
-    - `batch`: the micro-batch in which each key group is called and takes its state over.
-    - `warm`: the new rules that begin with a past; None: all begin without.
+    - `batch`: the micro-batch in which each key group is called and takes over its state.
+    - `warm`: the new rules that begin with a past; None: all begin without one.
     """
 
     before: RuleSet
@@ -38,7 +38,7 @@ class ChangedRules:
         return frozenset() if self.warm is None else self.warm.rules
 
     def state(self, group: int, data: bytes | None, now: RuleSet, n_groups: int) -> bytes:
-        """Return the state of a key group as that of the rules `now`; see `snapshots.changed_state`."""
+        """Convert the state of a key group to that of the rules `now`; see `snapshots.changed_state`."""
         past = None if self.warm is None else self.warm.past(group)
         return changed_state(data, self.before, now, n_groups, self.begins_us, past)
 

@@ -47,7 +47,7 @@ class StoredState(NamedTuple):
     - `texts`: the texts of its rules.
     - `rules`: the same, compiled.
     - `reached`: the event time that it has reached.
-    - `groups`: the state of each key group, which is read as they are yielded.
+    - `groups`: the state of each key group, read when it is yielded.
     """
 
     texts: tuple[Source, ...]

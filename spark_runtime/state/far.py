@@ -1,6 +1,6 @@
-"""Files of state on other storage than a disk: Amazon S3, and whatever else pyarrow or fsspec opens.
+"""Files of state on storage that is not a disk: Amazon S3, and others that pyarrow or fsspec can open.
 
-One request writes a file, two read a part of it.
+One request writes a file; two read a part of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPTIONS = {
 
 
 def is_far(path: str) -> bool:
-    """Return whether a path is on other storage than a disk."""
+    """Return whether a path is on storage that is not a disk."""
     return "://" in path
 
 
@@ -41,9 +41,9 @@ def is_on_s3(path: str) -> bool:
 
 
 def options_of(files: HadoopFiles) -> dict[str, str]:
-    """Return with which options pyarrow connects to the storage of a checkpoint on S3.
+    """Return the options with which pyarrow connects to the storage of a checkpoint on S3.
 
-    What Hadoop's settings do not say, such as credentials of a role, it finds as the AWS SDK does.
+    pyarrow finds what Hadoop's settings lack, such as the credentials of a role, as the AWS SDK does.
     """
     found = {name: files.setting(f"fs.s3a.{of_hadoop}") for name, of_hadoop in _OPTIONS.items()}
     found |= _of_endpoint(files.setting("fs.s3a.endpoint"))
@@ -56,13 +56,13 @@ def _of_endpoint(address: str | None) -> dict[str, str | None]:
 
 
 def options_of_environment() -> dict[str, str]:
-    """Return what pyarrow does not find as the AWS SDK does."""
+    """Return the options that pyarrow does not find as the AWS SDK does."""
     found = _of_endpoint(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
     return {name: value for name, value in found.items() if value}
 
 
 def reason(error: OSError) -> str:
-    """Return why a file was not read or written, without what pyarrow says twice."""
+    """Return why a file was not read or written, without the parts that pyarrow repeats."""
     return (error.strerror or str(error)).partition(". Detail: ")[0]
 
 
@@ -87,7 +87,7 @@ def _opened(folder: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
 
 
 class FarStorage:
-    """The files of a folder on other storage than a disk.
+    """The files of a folder on storage that is not a disk.
 
     `folder`: the address of the folder. `options`: as `options_of` returns them; empty if it is not on S3.
     """
@@ -132,7 +132,7 @@ class FarStorage:
         return [found.base_name for found in files.get_file_info(FileSelector(place, allow_not_found=True))]
 
     def remove(self, files: Sequence[str]) -> None:
-        """Remove files, beside what this process does next."""
+        """Remove files in the background."""
         Thread(target=self._remove, args=(files,), daemon=True).start()
 
     def _remove(self, files: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ class FarStorage:
         files.delete_file(place)
 
     def try_out(self) -> None:
-        """Write a file, read it and remove it. Raises OSError: this process may not, or finds no storage."""
+        """Write a file, read it and remove it. Raises OSError: it is not permitted, or no storage exists."""
         file = f".{uuid.uuid4().hex}"
         self.write(file, [b"?"])
         self.read(file, 0, 1)
@@ -153,7 +153,7 @@ class FarStorage:
 
 
 class S3Files:
-    """The files of a checkpoint on S3, read beside the run that writes them.
+    """The files of a checkpoint on S3, which a run may be writing meanwhile.
 
     `root`: the address of the checkpoint.
     """

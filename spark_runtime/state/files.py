@@ -1,7 +1,7 @@
 """The state of key groups in files, and in memory as their last calls left it.
 
-What is in memory is a cache of what pointers name. It may be missing, or of another version: then the state
-is built from its files, with the same result.
+The state in memory is a cache of the files that pointers name. If it is missing or of a different version,
+it is built from its files, with the same result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Stored(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of the state, wherever they are: of a snapshot, and of the records since."""
+        """The size of the state in bytes, wherever it is: of a snapshot and the later records."""
         pointer = self.pointer
         return len(self.value) if pointer is None else pointer.base.length + pointer.n_record_bytes
 
@@ -55,8 +55,8 @@ def _no_tables(contents: Contents) -> Tables:
 class StateFiles:
     """Writes and reads the state of key groups below a checkpoint.
 
-    `rules` and `n_groups`: what snapshots are of. `tables_of`: returns the contents of static tables that
-    records name. Only rules with such tables need it.
+    `rules` and `n_groups`: whose state the snapshots contain. `tables_of`: returns the contents of static
+    tables that records name. Only rules with such tables need it.
     """
 
     def __init__(self, kept: Kept, rules: RuleSet, n_groups: int, tables_of: TablesOf = _no_tables) -> None:
@@ -70,8 +70,8 @@ class StateFiles:
     def read(self, pointer: Pointer) -> RecordedChain:
         """Return the chain in the state that a pointer names.
 
-        Raises StateError: a file is missing or damaged (E0702), also one with what a static table contained
-        (E0713), or the state is of other rules (`decode_state`).
+        Raises StateError: a file of state (E0702) or of a static table's content (E0713) is missing or
+        damaged, or the state is of other rules (`decode_state`).
         """
         data = self._pieces.read(pointer.base)
         if pointer.digest == self._layout.digest:
@@ -96,7 +96,7 @@ class StateFiles:
         return RecordedChain(rules, matchers, tables, self._tables_of)
 
     def after(self, pointer: Pointer, task: Task, chain: RecordedChain) -> Stored:
-        """Write what `chain` was given since the state of `pointer`."""
+        """Write the input of `chain` since the state of `pointer`."""
         if not self._is_due(pointer, task):
             record = chain.record()
             if record:
@@ -138,14 +138,15 @@ class StateFiles:
 def remove_left(kept: Kept, task: Task) -> None:
     """Remove the files of a key group whose state has become small, once no retained state needs them.
 
-    `task`: of a call that leaves the state in Spark's store. One of many looks for files.
+    `task`: the task of a call that leaves the state in Spark's store. Only one of many such calls looks for
+    files.
     """
     if task.batch % _LOOKS == task.group % _LOOKS:
         Pieces(kept.folder, kept.options).remove_left(task.group, task.batch - kept.n_retained)
 
 
 class WarmGroups:
-    """The chains of key groups in one process. `is_full`: whether the process uses all memory that it may."""
+    """The chains of key groups in one process. `is_full`: whether the process uses all its memory."""
 
     def __init__(self, files: StateFiles, is_full: Callable[[], bool]) -> None:
         self._files = files
@@ -155,7 +156,7 @@ class WarmGroups:
     def take(self, group: int, pointer: Pointer) -> tuple[RecordedChain, bool]:
         """Return the chain of a key group, and whether it was warm.
 
-        It is warm again only after `put`: a call that fails may leave it half changed.
+        It is warm again only after `put`: a call that fails may leave it partly changed.
         """
         version, chain = self._warm.pop(group, (None, None))
         if chain is not None and version == pointer.version:
@@ -164,7 +165,7 @@ class WarmGroups:
         return self._files.read(pointer), False
 
     def put(self, group: int, pointer: Pointer, chain: RecordedChain) -> None:
-        """Keep the chain of a key group. If memory is full, the groups longest unused are dropped."""
+        """Keep the chain of a key group. If memory is full, the least recently used groups are dropped."""
         self._warm[group] = pointer.version, chain
         while self._warm and self._is_full():
             self._warm.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What the state of a key group consists of, in words: rules with most bytes, keys with most open runs."""
+"""What the state of a key group consists of: the largest rules, the keys with the most open runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _MOST = 3
 
 
 def heaviest(data: bytes, rules: RuleSet) -> str:
-    """Return which rules have most bytes of a state (`snapshots.encode_state`), and which keys most runs.
+    """Return, in words, the rules with the most bytes of a state, and the keys with the most runs.
 
-    Rules with the same streams and key share windows and tables, so they are named together.
+    `data`: the state (`snapshots.encode_state`). Rules with the same streams and key share windows and
+    tables. So they are named together.
     """
     bytes_of: list[tuple[int, str]] = []
     runs_of: list[tuple[int, str]] = []

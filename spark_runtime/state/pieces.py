@@ -3,7 +3,7 @@
     <checkpoint>/state/<key group>/<micro-batch>-<run>-<attempt>    what one attempt of a task wrote
 
 A piece counts only if Spark's state store has a pointer that names it, so exactly-once is Spark's own. Each
-attempt writes a file of its own: attempts that run side by side, or were lost, do not disturb each other.
+attempt writes its own file. So attempts that run at the same time, or were lost, do not affect each other.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Storage(Protocol):
         """Return the names in a folder, or none if it is missing."""
 
     def remove(self, files: Sequence[str]) -> None:
-        """Remove files; those that cannot be removed remain."""
+        """Remove files, except those that cannot be removed."""
 
 
 class LocalStorage:
@@ -80,7 +80,7 @@ class LocalStorage:
             return []
 
     def remove(self, files: Sequence[str]) -> None:
-        """Remove files; those that cannot be removed remain."""
+        """Remove files, except those that cannot be removed."""
         for file in files:
             with suppress(OSError):
                 (self._folder / file).unlink()
@@ -98,7 +98,7 @@ class Pieces:
         self._storage: Storage = FarStorage(folder, options or {}) if is_far(folder) else LocalStorage(folder)
 
     def write(self, file: str, *pieces: Sequence[bytes]) -> list[Piece]:
-        """Write the file of this attempt in one go, and return the pieces that it consists of.
+        """Write the file of this attempt at once, and return the pieces that it consists of.
 
         Raises InputError: it cannot be written, as on a full disk (E0616).
         """

@@ -1,4 +1,4 @@
-"""What Spark's state store contains of a group whose state is in files."""
+"""What Spark's state store contains for a group whose state is in files."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Kept:
     """Where large state is kept.
 
     - `folder`: a folder that the driver and all executors see.
-    - `run`: names this run of the query in the names of files. No other run has the name.
-    - `n_retained`: for how many micro-batches Spark retains state: their files are kept.
+    - `run`: a unique name for this run of the query, which the names of files contain.
+    - `n_retained`: the number of micro-batches for which Spark retains state. Their files are kept.
     - `most_bytes`: the memory of a machine that warm state may use; None: a quarter.
-    - `inline_bytes`: smaller snapshots are in Spark's state store: a file would cost more than it saves.
-    - `most_records`: records after which a group writes a snapshot: the pointer names each, and Spark carries
-      the pointer.
-    - `by_query`: whether each query has a folder of its own in `folder`, named by Spark's id of its
-      checkpoint.
+    - `inline_bytes`: smaller snapshots are in Spark's state store, because a file would cost more than it
+      saves.
+    - `most_records`: the number of records after which a group writes a snapshot. The pointer names each
+      record, and Spark carries the pointer.
+    - `by_query`: whether each query has its own folder in `folder`, named by Spark's id of its checkpoint.
     - `tables`: the folder with the contents of static tables that records name.
-    - `options`: with which options storage that is no disk is reached; they may contain secrets.
+    - `options`: the options for access to storage that is not a disk. They may contain secrets.
     """
 
     folder: str
@@ -45,11 +45,11 @@ class Kept:
 
     @classmethod
     def of_run(cls, folder: str, n_retained: str | None, **named: Any) -> Kept:
-        """Return it for a new run; `n_retained` as Spark's setting says."""
+        """Return these settings for a new run, with `n_retained` from Spark's setting."""
         return cls(folder, uuid.uuid4().hex[:8], int(n_retained or 100), **named)
 
     def in_task(self) -> Kept:
-        """Return it with the folder of the query to which the running task belongs."""
+        """Return these settings with the folder of the query to which the running task belongs."""
         if not self.by_query:
             return self
         from pyspark import TaskContext
@@ -89,10 +89,10 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The state of a key group: a snapshot, then what its chain was given since.
+    """The state of a key group: a snapshot, then the later input of its chain.
 
     - `base`: the snapshot (`snapshots.encode_state`).
-    - `records`: the records since (`recording`), the oldest first.
+    - `records`: the later records (`recording`), the oldest first.
     - `layout`: the `Layout` of these records.
     - `earlier`: the micro-batches of earlier snapshots, the oldest first, from which retained state
       continues.

@@ -1,12 +1,13 @@
-"""A chain that records what it is given, and repeats what a chain of the same rules recorded.
+"""A chain that records its input, and repeats what a chain of the same rules recorded.
 
 The engine is deterministic: the same input leads to the same state. So the input of a micro-batch describes
 completely what the micro-batch changed, whatever kinds of state the rules have. This is command logging
 (Malviya, Weisberg, Madden and Stonebraker, "Rethinking main memory OLTP recovery", ICDE 2014, section III).
-The alternative, marking what is changed, costs each kernel and each kind of state a mechanism of its own.
+The alternative, marking what changes, needs a separate mechanism in each kernel and for each kind of state.
 
-What a static table contains is input, too, but the same for a long time and for all key groups. So a record
-only names the contents, once until they change, and the driver keeps them as long as there are such records.
+The content of a static table is input, too, but it is the same for a long time and for all key groups. So a
+record only names the contents, once until they change. The driver keeps the contents as long as there are
+such records.
 
 A record is a sequence of steps. A step is a header (what, number of the program, time, length) and its data,
 which start at a multiple of 8 bytes, as Arrow requires.
@@ -90,7 +91,7 @@ def not_given(rules: RuleSet) -> dict[str, GivenTable]:
 class Layout:
     """What the records of a run depend on: the programs, the columns of their events, and corrections.
 
-    `programs`: of each program its fingerprint, `SharedIdentity.packed` and the schema of its events.
+    `programs`: the fingerprint of each program, `SharedIdentity.packed` and the schema of its events.
     `corrections`: `within_us` and `max_retained`, or None.
     """
 
@@ -131,7 +132,7 @@ class Layout:
         return hashlib.sha256(self.encode()).hexdigest()[:16]
 
     def events_in(self, data: pa.Buffer, number: int, rules: RuleSet) -> tuple[int, pa.Table]:
-        """Return the number of a recorded program among `rules`, and recorded events as it reads them."""
+        """Return the number of a recorded program in `rules`, and its recorded events in that form."""
         fingerprint, about, schema = self.programs[number]
         events = table_of_bytes(data, pa.ipc.read_schema(pa.py_buffer(schema)))
         now = next(at for at, program in enumerate(rules.programs) if program.fingerprint == fingerprint)
@@ -141,7 +142,7 @@ class Layout:
 
 
 class RecordedChain(Chain):
-    """A chain that records its input. It is given the contents of static tables before any input.
+    """A chain that records its input. It gets the contents of static tables before any input.
 
     `tables`: the mapping in which the matchers look up static tables. The chain changes it. `tables_of`:
     returns the contents that records name.
@@ -171,14 +172,14 @@ class RecordedChain(Chain):
         self._contents = {}
 
     def give(self, contents: Contents, tables: Tables) -> None:
-        """Let static tables have these contents, which are `tables`, for the input to come."""
+        """Set the contents of static tables, which are `tables`, for later input."""
         self._tables.update(tables)
         if contents != self._contents:
             self._contents = contents
             self._add(_What.CONTENTS, data=json.dumps(contents).encode())
 
     def repeat(self, record: bytes, layout: Layout | None = None) -> None:
-        """Do what a record says, without the matches. `layout`: of the run that recorded, if it differs.
+        """Repeat the steps of a record, without matches. `layout`: of the run that recorded, if different.
 
         Raises StateError: it names contents of a static table that no longer exist (E0713).
         """
@@ -217,7 +218,7 @@ class RecordedChain(Chain):
         self._steps += (_STEP.pack(what, number, time_us, len(data)), data, bytes(-len(data) % _ALIGNMENT))
 
     def push(self, number: int, events: pa.Table) -> pa.Table:
-        """Add prepared events of program `number` in any order; return those that come too late."""
+        """Add prepared events of program `number` in any order; return those that are late."""
         if events.num_rows:
             self._add(_What.PUSH, number, data=record_bytes(events))
         return super().push(number, events)

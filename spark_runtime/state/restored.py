@@ -1,4 +1,4 @@
-"""The state with which a restored checkpoint begins, until Spark has it.
+"""The state with which a restored checkpoint begins, until Spark stores it.
 
     <checkpoint>/restored/<key group>    one or more parts, each with its length before it
 
@@ -21,17 +21,17 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Where the state of key groups is.
+    """The place of the state of key groups.
 
     `folder`: a folder that the driver and all executors see. `groups`: the labels of the groups that have
-    state. The others begin without.
+    state. The others begin without state.
     """
 
     folder: str
     groups: frozenset[int]
 
     def parts(self, group: int) -> list[bytes]:
-        """Return the parts of the state of a group; an empty list: it has none.
+        """Return the parts of the state of a group; an empty list if it has none.
 
         Raises StateError: the file is missing or cut off (E0702).
         """

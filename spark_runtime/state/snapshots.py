@@ -59,8 +59,8 @@ def decode_state(
 ) -> list[Matcher | Corrector]:
     """Return the matchers whose snapshots `data` contains; `tables` are the static tables.
 
-    Raises StateError: the state belongs to another number of key groups (E0704), other rules (E0701) or
-    another version (E0703), or is damaged (E0702).
+    Raises StateError: the state belongs to a different number of key groups (E0704), other rules (E0701) or a
+    different version (E0703), or is damaged (E0702).
     """
     snapshots = _snapshots_of(data, n_groups)
     corrections, units = rules.corrections, units_of(rules, tables)
@@ -120,9 +120,9 @@ def evaluated_units(rules: RuleSet) -> list[Evaluated]:
 class Past(NamedTuple):
     """What new rules know of the past, in one key group.
 
-    `data`: what `encode_state` wrote of some programs of the new rules, which have read the past. `rules`:
-    the rules that begin with it. Others in these programs do not. `written`: if they ran before and fill gaps
-    with corrections, what is written for it.
+    `data`: what `encode_state` wrote for some programs of the new rules, which have read the past. `rules`:
+    the rules that begin with this past; others in these programs do not. `written`: if they ran before and
+    fill gaps with corrections, what is written for this.
     """
 
     data: bytes
@@ -138,17 +138,18 @@ def changed_state(
     begins_us: int,
     past: Past | None = None,
 ) -> bytes:
-    """Return the state of a key group of the rules `before` as that of the rules `now`.
+    """Convert the state of a key group of the rules `before` to that of the rules `now`.
 
     Parameters
     ----------
     data
         What `encode_state` wrote; None: the group has no state.
     begins_us
-        The greatest event time that was read, of any stream and key group. New and changed rules see the
-        events after it. Earlier ones were not prepared for them, even if the watermark has not reached them.
+        The latest event time that was read, of any stream and key group. New and changed rules see the events
+        after it. Earlier events were not prepared for these rules, even if the watermark has not reached
+        them.
     past
-        The past of rules that begin with one; None: all begin without.
+        The past of rules that begin with one; None: all begin without one.
 
     Raises
     ------
@@ -207,11 +208,12 @@ def changed_state(
 
 
 def divided_state(data: bytes, rules: RuleSet, groups_of: Sequence[GroupsOf], n_groups: int) -> list[Part]:
-    """Return the parts of a key group's state for each of `n_groups` others.
+    """Return the part of a key group's state for each of `n_groups` new groups.
 
     `groups_of` returns the new group of rows, for each program.
 
-    Raises StateError: the state is of other rules (E0701) or another version (E0703), or is damaged (E0702).
+    Raises StateError: the state is of other rules (E0701) or of a different version (E0703), or is damaged
+    (E0702).
     """
     snapshots = snapshots_in(data)
     parts = []
@@ -234,9 +236,9 @@ def divided_state(data: bytes, rules: RuleSet, groups_of: Sequence[GroupsOf], n_
 
 
 def joined_state(parts: Sequence[Sequence[Matcher | Corrector]], n_groups: int) -> bytes:
-    """Return the state of several key groups as that of one.
+    """Merge the state of several key groups into that of one.
 
-    All of them have reached the same event time, and their matchers are of the same programs.
+    All of these groups have reached the same event time, and their matchers are of the same programs.
     """
     found = []
     for matchers in zip(*parts, strict=True):

@@ -4,8 +4,8 @@
     block: entries (shared key bytes, other key bytes, value bytes; numbers of varying length), places, their
            number; then the kind of compression and a checksum
 
-The index has the place of each data block. A key ends with the number and the kind of its entry: the higher
-number is the later one. https://github.com/facebook/rocksdb/wiki/Rocksdb-BlockBasedTable-Format
+The index contains the place of each data block. A key ends with the number and the kind of its entry; the
+higher number is the later entry. https://github.com/facebook/rocksdb/wiki/Rocksdb-BlockBasedTable-Format
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DELETED, _PUT, _DELETED_ONCE = 0, 1, 7
 def last_entries(tables: Sequence[bytes]) -> dict[bytes, bytes | None]:
     """Return the last value of each key in several tables; None: it was deleted.
 
-    Raises ValueError, IndexError or struct.error: a table is damaged, or of another form.
+    Raises ValueError, IndexError or struct.error: a table is damaged, or has another format.
     """
     found: dict[bytes, tuple[int, bytes | None]] = {}
     for table in tables:

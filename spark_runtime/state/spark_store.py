@@ -4,9 +4,10 @@
     query/state/0/<partition>/<version>.zip         the files of RocksDB, but for those in SSTs/
     query/state/0/<partition>/SSTs/<name>           immutable files of RocksDB
 
-Version n is the state before micro-batch n. With format 2 of Spark's checkpoints, names have an id of the
-attempt, as in `<version>_<id>.zip`: the log of micro-batches names that of the last version, and its
-changelog those before. Spark's store in Java's heap has `.delta` and `.snapshot`, with the same records.
+Version n is the state before micro-batch n. With format 2 of Spark's checkpoints, names contain an id of the
+attempt, as in `<version>_<id>.zip`. The log of micro-batches contains the id of the last version; the
+changelog of that version contains the ids of those before. Spark's store in Java's heap writes `.delta` and
+`.snapshot` files with the same records.
 
 A partition has one key group, and each call writes its whole value. So the value is in the last changelog
 that has a record. The files of RocksDB are needed only for key groups that were not called for a long time.
@@ -63,7 +64,7 @@ class SparkStore:
     def values(self) -> Iterator[tuple[int, bytes]]:
         """Yield the label and the value of each key group that has state.
 
-        Raises StateError (E0702): a file is missing or damaged, or of a form that is not known here.
+        Raises StateError (E0702): a file is missing or damaged, or its format is unknown.
         """
         for partition in sorted(int(name) for name in self.files.names(_STORES) if name.isdigit()):
             try:

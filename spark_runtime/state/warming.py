@@ -1,4 +1,4 @@
-"""What new rules know of the past when they begin, in the micro-batch that takes the state over.
+"""What new rules know of the past when they begin, in the micro-batch that takes over the state.
 
 <folder>/<key group>            their state (`snapshots`)
 <folder>/<key group>.matches    matches of the past that the micro-batch reports, as an Arrow stream
@@ -83,7 +83,7 @@ def write_warm(
     """Write a past.
 
     `data`: the state of `rules` in one key group. `n_groups`: the number of key groups among which it is
-    divided. `matches`: matches that are reported, those of one id by one key group; None: there are none.
+    divided. `matches`: the matches to report, those with the same id by one key group; None: there are none.
     `written`: see `Past`.
     """
     folder.mkdir(parents=True)

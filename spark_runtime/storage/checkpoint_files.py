@@ -47,7 +47,7 @@ class CheckpointFiles(Protocol):
         """Remove a file, or a folder and its contents, if it exists."""
 
     def checkpoint_manager(self) -> str | None:
-        """Return the class by which Spark should write its part of a checkpoint here; None: its default."""
+        """Return the class with which Spark should write its part of a checkpoint; None: its default."""
 
 
 class LocalFiles:
@@ -97,8 +97,8 @@ class LocalFiles:
     def checkpoint_manager(self) -> str:
         """Return the class that renames in one step, as Spark's default does.
 
-        The default checks at each rename whether a file is a link. For a local file Hadoop starts four
-        processes to find out, forty in a micro-batch: 130 ms.
+        The default checks at each rename whether a file is a link. For a local file, Hadoop starts four
+        processes to find out: forty in a micro-batch, which take 130 ms.
         """
         return checkpoint_file_manager()
 
@@ -127,7 +127,7 @@ class HadoopFiles:
         self._settings: Any = spark._jsc.hadoopConfiguration()
 
     def setting(self, name: str) -> str | None:
-        """Return a setting of Hadoop, without `spark.hadoop.`."""
+        """Return a setting of Hadoop; its name is given without `spark.hadoop.`."""
         found: str | None = self._settings.get(name)
         return found
 
@@ -168,9 +168,9 @@ class HadoopFiles:
         self._write(name, lambda stream: stream.write(bytearray(data)))
 
     def create(self, name: str, text: str) -> bool:
-        """Write a file unless one of its name exists; return whether it is this one.
+        """Write a file unless one of this name exists; return whether it was written.
 
-        Of several callers one gets True. S3 before Hadoop 3.4.2 has no such step: there the last one wins.
+        Only one of several callers gets True. S3 before Hadoop 3.4.2 has no such step: the last one wins.
         """
         from py4j.protocol import Py4JJavaError
 
@@ -186,7 +186,7 @@ class HadoopFiles:
         return self.read(name) == text
 
     def copy(self, file: Path, name: str) -> None:
-        """Write a file of this machine to a name in one step."""
+        """Copy a file of this machine to a name in one step."""
 
         def copied(stream: Any) -> None:
             source = getattr(self._jvm, "java.io.FileInputStream")(str(file))

@@ -1,8 +1,8 @@
 """One run at a time on a remote checkpoint: a lease that its holder renews.
 
-A lease is the file `lease/<number>` of the checkpoint. The highest number has the checkpoint, and only its
-holder writes the file again. A run that sees no change of it for `SECONDS` creates the next number, which
-only one of several runs can. So no clocks of two machines are compared.
+A lease is the file `lease/<number>` of the checkpoint. The holder of the highest number has the checkpoint,
+and only it rewrites that file. A run for which the file does not change for `SECONDS` creates the next
+number, which only one of several runs can do. So the clocks of machines are never compared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FOLDER = "lease"
 class Lease:
     """The right to use a remote checkpoint.
 
-    `clock` and `sleep`: seconds since any moment, and what waits for some.
+    `clock`: returns seconds since some moment. `sleep`: waits for some seconds.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Lease:
                 self._files.remove(self._name(number))
 
     def require(self) -> None:
-        """Raise StateError (E0711) if another run may have taken the lease over."""
+        """Raise StateError (E0711) if another run may have taken over the lease."""
         if self._clock() >= self._sure_until:
             self._renew()
 

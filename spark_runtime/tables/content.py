@@ -1,8 +1,8 @@
 """The contents of static tables, on their way from the driver to the key groups.
 
 The driver reads a static table as a whole. In a batch, its rows travel with the operator. In a stream, each
-micro-batch names the content that it uses, so a micro-batch that is repeated after a crash uses the same.
-State in files names contents, too, because reading it repeats micro-batches.
+micro-batch names the content that it uses. So a micro-batch that is repeated after a crash uses the same
+content. State in files also names contents, because reading this state repeats micro-batches.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ Told = Mapping[str, Sequence[str]]
 
 
 def text_of(told: Told) -> str:
-    """Return the value of the task property, as text."""
+    """Return the value of the task property, as a string."""
     return json.dumps(told) if told else ""
 
 
 def inline(content: Content) -> tuple[str, str, str]:
-    """Return a content in the form for workers that cannot read the driver's files."""
+    """Return content in the form for workers that cannot read the driver's files."""
     return content.digest, "", base64.b64encode(content.data).decode()
 
 
@@ -107,7 +107,7 @@ def _content(name: str, told: Sequence[str]) -> Content:
 
 
 def checked(name: str, digest: str, data: bytes) -> Content:
-    """Return a content that was read again; raise StateError (E0713) if it is not what was written."""
+    """Return content that was read again; raise StateError (E0713) if it is not what was written."""
     found = Content.of_bytes(data)
     if found.digest != digest:
         raise lost(name, digest)
@@ -115,7 +115,7 @@ def checked(name: str, digest: str, data: bytes) -> Content:
 
 
 def lost(name: str, digest: str) -> StateError:
-    """Return the error for a content that the plan of a micro-batch names, and that no longer exists."""
+    """Return the error for content that the plan of a micro-batch names, and that no longer exists."""
     return StateError(
         "E0713",
         f"the checkpoint does not have what table `{name}` held in the micro-batch that is repeated: "
@@ -131,15 +131,15 @@ def static_tables(programs: Iterable[Program]) -> dict[str, Stream]:
 
 
 def timed_inputs(rules: RuleSet) -> dict[str, Stream]:
-    """Return the inputs that rules read in order of time, by name: streams and tables that are not static."""
+    """Return the inputs that rules read in order of time, by name: all but static tables."""
     return {name: stream for name, stream in rules.inputs.items() if not stream.is_static}
 
 
 def tables_of(programs: Sequence[Program], given: Mapping[str, Content], told: Told) -> dict[str, GivenTable]:
     """Return the static tables of programs in the form that `Matcher` takes. Runs in a worker.
 
-    `given`: the contents that travelled with the operator. `told`: the contents that the task's property
-    names; they take precedence.
+    `given`: the contents that travelled with the operator. `told`: those that the task's property names,
+    which take precedence.
     """
     return {
         name: _KEPT.table(table, told[name] if name in told else given[name])

@@ -164,7 +164,7 @@ class StaticTables:
     def told(self, digests: Mapping[str, str]) -> Told:
         """Return the task property that gives a micro-batch its contents.
 
-        Raises StateError: the plan of a repeated micro-batch names a content that no longer exists (E0713).
+        Raises StateError: the plan of a repeated micro-batch names content that no longer exists (E0713).
         """
         told = {}
         for name, digest in digests.items():
@@ -179,11 +179,12 @@ class StaticTables:
         return told
 
     def keep(self, batch: int, digests: Mapping[str, str], most: int) -> None:
-        """Note the contents that a micro-batch uses, before it runs; delete those that nothing needs.
+        """Record the contents that a micro-batch uses, before it runs; delete those no longer needed.
 
-        Needed is what the last `most` micro-batches use, or the next one, or a file of state.
+        Contents are needed if one of the last `most` micro-batches, the next one or a file of state uses
+        them.
 
-        Raises StateError: the notes are damaged (E0702).
+        Raises StateError: the record is damaged (E0702).
         """
         if self.files is None or not self.sources:
             return

@@ -1,7 +1,7 @@
 """Key groups: groups of keys, so that one Python call serves many keys.
 
 A group has a label, an integer that Spark's shuffle sends to the intended partition. Spark hashes the label
-with Murmur3 and takes the remainder, so that consecutive small integers would go to few partitions.
+with Murmur3 and takes the remainder. So consecutive small integers would go to only a few partitions.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ MAX_WAITING = 1_000_000
 
 
 class Matches:
-    """Tables of matches that one call found (`carried_schema`); a hot key makes any number of them."""
+    """Tables of matches that one call found (`carried_schema`); a hot key can have any number of them."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema

@@ -40,7 +40,7 @@ class Packer:
 
     `rules`: the rules; the number of a program in a parcel is its index in `rules.programs`. `kinds`: kinds
     of output, except matches, that a sink accepts. Output of other kinds is only counted. `gathers`: whether
-    rules over rules by another key run in one call of the operator (`Chains.gathered`).
+    rules over rules by a different key run in one call of the operator (`Chains.gathered`).
     """
 
     rules: RuleSet
@@ -64,7 +64,7 @@ class Packer:
         """Yield a chunk of `stream` as parcels; events at or before `watermark_us` are late.
 
         The counts of the chunk are added to `counts` (`counted`). `may_be_late`: only the operator knows the
-        watermark, so it also gets the whole events.
+        watermark, so it also gets the complete events.
         """
         rules = self.rules
         counts.add(count_chunk(chunk, stream))

@@ -1,7 +1,7 @@
 """The plan of a micro-batch: what each task reads, and the event time reached before.
 
 The driver writes it into the checkpoint before the micro-batch is computed. A micro-batch that is
-repeated after a crash has the same plan, so it reads the same bytes and calls the same events late.
+repeated after a crash has the same plan, so it reads the same bytes, and the same events are late.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ class Plan:
     - `shares`: at most one for each task.
     - `offsets`: by stream, the offset of its source after the shares are read.
     - `ends`: whether the input is complete after the micro-batch.
-    - `cap_us`: the exact watermark after the micro-batch; None: key groups find it out themselves, by the
-      latest of their events.
+    - `cap_us`: the exact watermark after the micro-batch; None: key groups derive it from their latest
+      events.
     - `clock_us`: the watermark after the micro-batch if the wall clock moves it past `cap_us`, which is then
-      the watermark by events, and not None; None: only events move it.
+      the watermark by events and never None. None: only events move it.
     - `asks`: whether every key group is called, even without events, so that it reports its deadline.
     - `tables`: by static table, the digest of its content in this micro-batch.
-    - `lost`: by stream, records that were removed before any plan had them. With the plan they count once.
-    - `identity`: a hash of this plan and all plans before it. So it distinguishes micro-batches of the same
-      number, which a copy of the checkpoint may lead to. Empty in plans of earlier versions.
+    - `lost`: by stream, the number of records that were removed before any plan contained them. The plan
+      ensures that they count once.
+    - `identity`: a hash of this plan and all plans before it. So it distinguishes micro-batches with the same
+      number, which may exist if a checkpoint was copied. Empty in plans of earlier versions.
     """
 
     shares: Sequence[Share]

@@ -95,7 +95,7 @@ def _ahead(option: str, most: int, word: str) -> Callable[[Callable[..., None]],
 @click.option("--private-key", type=click.Path(), default="", help="PEM file, if not in the certificate's.")
 @storage_options
 def http(storage: Storage, token_env: str | None, headers: tuple[str, ...], **given: Any) -> None:
-    """Take messages by HTTP: POST an event, lines of JSON, or a JSON array."""
+    """Take messages by HTTP: POST an event, JSON lines, or a JSON array."""
     from cep.spool.receivers.http import HttpReceiver, HttpSettings
 
     kept = tuple(name.lower() for name in headers)
@@ -127,7 +127,7 @@ def _say(storage: Storage) -> Callable[[str], None]:
 @_ahead("--prefetch", 65535, "unacknowledged")
 @storage_options
 def rabbitmq(storage: Storage, server: Server, **given: Any) -> None:
-    """Take the messages of a queue of RabbitMQ."""
+    """Take the messages of a RabbitMQ queue."""
     require_package("this protocol", "pika", "rabbitmq")
     from cep.spool.receivers.rabbitmq import RabbitReceiver, RabbitSettings
 

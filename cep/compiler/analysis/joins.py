@@ -258,7 +258,7 @@ class _Join:
         return orders.pop() if len(orders) == 1 else None
 
     def _refuse_outer(self, *, is_of_key: bool) -> None:
-        """Refuse a join that keeps rows of a table that is replicated or has another key than the view."""
+        """Refuse a join that keeps rows of a replicated table, or of one without the view's key."""
         name, key = self.table.name, ", ".join(self.settings.key)
         kind = self.settings.kind.value
         alone = f"rows of `{name}` without a partner have no {_names(self.partitioning.key)}"

@@ -2,8 +2,8 @@
 
     snapshots = changed_correctors(before, snapshots, now, changes, begins_us)
 
-Every saved state becomes one of the new rules (`cep.engine.matching.changed_rules`), so the new rules repeat
-what a late event changes. What was reported before depends on the verdict about its rule:
+Every saved state is converted to the new rules (`cep.engine.matching.changed_rules`), so the new rules
+re-evaluate what a late event changes. What was reported before depends on the verdict about its rule:
 
 - A rule that continues adds and withdraws matches as if it had always run. Where its measures have changed,
   the next correction computes them for the rows that have the old ones (`Segment.has_other_measures`).
@@ -113,7 +113,7 @@ def _add_past(
 def with_past(
     unit: Evaluated, waiting: pa.Table, known: Mapping[int, StateSections], reached_us: int
 ) -> tuple[pa.Table, dict[int, Part]]:
-    """Return what waits in an evaluator, with the events that a past knows; and the past without these.
+    """Return what waits in an evaluator, with what waits in a past, and the past without it.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class _Unit:
 
     @cached_property
     def read_until_us(self) -> int:
-        """The greatest event time that it knows."""
+        """The greatest event time in it."""
         waiting: list[int] = np.asarray(self.stored.waiting.table().column(TIME_COLUMN)).tolist()
         fronts = self.unit.snapshots(self.stored.front)
         return max((*waiting, *(read_until_us(decode(front)) for front in fronts)))

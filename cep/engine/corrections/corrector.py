@@ -9,8 +9,8 @@ late, and its state is saved from time to time. At a late event it returns to th
 event and repeats the later events. Rows that then differ are withdrawn or added, so the remaining rows are
 always those of a batch over the events so far. Without late events nothing is evaluated twice.
 
-Time is cut into segments, one for each saved state. A segment contains the events later than its state, in
-order of arrival, and the rows that were reported since. A segment ends where the next one starts. When the
+Time is divided into segments, one for each saved state. A segment contains the events later than its state,
+in order of arrival, and the rows that were reported since. A segment ends where the next one starts. When the
 watermark has passed it by the bound, no event can change it any longer, and it is dropped.
 """
 
@@ -521,7 +521,7 @@ def is_corrected(data: bytes | memoryview) -> bool:
 
 
 def fingerprint_of(program: Evaluated) -> bytes:
-    """Return 16 bytes that also depend on the order of the rules.
+    """Return a hash of 16 bytes that also depends on the order of the rules.
 
     The retained events are prepared: the order of the rules decides the meaning of each bit.
     """

@@ -80,7 +80,7 @@ class Evaluated(Protocol):
 
     @property
     def fingerprint(self) -> bytes:
-        """16 bytes that differ if the meaning of stored state differs."""
+        """A hash of 16 bytes that differs if the meaning of stored state differs."""
 
     @property
     def reported_within_us(self) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class Evaluated(Protocol):
         """Return the snapshots of the matchers of the programs, given that of an evaluator."""
 
     def together(self, snapshots: Sequence[bytes]) -> bytes:
-        """Return the snapshots of matchers of the programs as that of an evaluator."""
+        """Combine the snapshots of the programs' matchers into that of an evaluator."""
 
     def divided(self, data: bytes | memoryview, groups_of: Sequence[GroupsOf], n: int) -> list[Part]:
         """Return the state in a snapshot by group of keys (`cep.engine.matching.regrouping`).
@@ -120,7 +120,7 @@ class Evaluated(Protocol):
         """
 
     def as_one(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
-        """Return the snapshots of evaluators as that of one (`cep.engine.matching.regrouping`)."""
+        """Merge the snapshots of several evaluators into one (`cep.engine.matching.regrouping`)."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class OneProgram:
         return divided(self.program, data, groups_of[0], n)
 
     def as_one(self, snapshots: Sequence[bytes | memoryview]) -> bytes:
-        """Return the snapshots of matchers as that of one."""
+        """Merge the snapshots of several matchers into one."""
         from cep.engine.matching.regrouping import joined
 
         return joined(self.program, snapshots)

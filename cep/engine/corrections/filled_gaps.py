@@ -1,11 +1,11 @@
-"""The state of a corrector whose rules see what they did not see before.
+"""The state of a corrector whose rules see the events that they missed.
 
     data = filled(unit, stored, pasts, rules, written, corrections)
 
-The past was read again up to the event time before which nothing is corrected any longer. From there on the
-corrector repeats its events with what the rules know now. So its rows are those of rules that have always
-seen everything, and a later correction compares with them. Nothing is reported here: whoever has read the
-past writes how these rows differ from the reported ones.
+The past was read again up to the event time before which nothing is corrected any longer. From there on, the
+corrector evaluates its events again with that past. So its rows are those of rules that have always seen
+everything, and a later correction compares with them. Nothing is reported here: the caller, which has read
+the past, writes how these rows differ from the reported ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The state of a corrector divided by key, and the state of several correctors as that of one.
+"""Dividing the state of a corrector by key, and merging the state of several correctors.
 
 See `cep.engine.matching.regrouping`. Correctors save states at different times. The joined one has a single
-segment, which begins at the latest start of the first segments: no part corrects what is before. A part whose
-first segment begins earlier repeats its events up to that time, as a correction does. Where rules began with
-a past, what is before is final for all.
+segment, which begins at the latest start of the first segments: no part corrects anything before that. A part
+whose first segment begins earlier repeats its events up to that time, as a correction does. Where rules began
+with a past, everything before that is final for all.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _divided(unit: Evaluated, segment: Segment, groups_of: Sequence[GroupsOf], n
 
 
 def as_retained(table: pa.Table) -> list[RetainedTable]:
-    """Return a table as a segment has it."""
+    """Return a table in the form that a segment contains."""
     return [RetainedTable.of(table)] if table.num_rows else []
 
 

@@ -71,7 +71,7 @@ def tables_of(retained: Iterable[RetainedTable], schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """What new rules know when they begin with a past: no state that was saved before has it.
+    """The past with which new rules begin: earlier saved states do not contain it.
 
     `rules`: their names. `states`: by the number of a program the snapshot of a matcher that has read it.
     """
@@ -144,7 +144,7 @@ class Retained:
     final_us: Sequence[int] = ()
 
     def encode(self, fingerprint: bytes) -> bytes:
-        """Return it as bytes."""
+        """Return the contents as bytes."""
         first, *counts = self.numbers
         sections: list[Section] = [
             [first, len(self.segments), *counts], self.front, self.waiting, self.withdrawn
@@ -182,7 +182,7 @@ class Retained:
 
 
 def other_kind(*, is_corrected: bool) -> StateError:
-    """Return the error of state that was written with corrections, or without, if this run is not."""
+    """Return the error for state with corrections in a run without them, or vice versa."""
     how, remedy = (
         ("with", "set `correct within` again") if is_corrected else ("without", "leave out `correct within`")
     )

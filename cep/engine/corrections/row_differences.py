@@ -1,4 +1,4 @@
-"""Which matches have different values than before, although their ids are the same.
+"""Which matches have different values from before, although their ids are the same.
 
 A `match_id` is a function of the rule, the key, the events taken and the time. So are the values of most
 rules. But an event may have values from elsewhere: windowed values (including PREV), columns of joined

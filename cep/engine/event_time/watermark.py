@@ -1,8 +1,8 @@
 """The watermark: the event time up to which events have arrived. Only this module decides which events are
 late.
 
-An event at or before the watermark is late: what its time could have changed may have been reported already.
-(Akidau et al., The Dataflow Model, VLDB 2015, section 2.3.)
+An event at or before the watermark is late: matches that it could have changed may already have been
+reported. (Akidau et al., The Dataflow Model, VLDB 2015, section 2.3.)
 """
 
 from __future__ import annotations

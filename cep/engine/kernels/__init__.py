@@ -7,8 +7,8 @@ nothing costs one test of its state's predicate bits.
 
 A rule is one packed array, a run a row of `runs`, an event a column of `events`: few plain matrices of int64.
 Floats are stored by their bits (`functions.as_f`). A table for each field reads better and was 5 to 8 times
-slower (decision 1). The other rejected design, a function compiled for each rule, is a fifth faster where
-every event is offered (R3), but takes 20 s to compile for each rule and process.
+slower (decision 1). The other rejected design, a function compiled for each rule, is 20 % faster where every
+event is offered (R3), but takes 20 s to compile for each rule and process.
 
 Kernels hold no Python objects and allocate nothing. When a pool could overflow, `run_events` stops *before*
 the event and says where; the driver makes room and continues.

@@ -207,7 +207,7 @@ def expire_all(pool: Pool, due: I64, first: int, bound_us: int, fan_out: int) ->
 
 
 def note_deadlines(pool: Pool, due: I64, slots: I64) -> None:
-    """Lower `due` to what the keys of `slots` have now; see `note_closes`."""
+    """Lower `due` to the current deadlines of the keys of `slots`; see `note_closes`."""
     np.minimum.at(due, slots // at.BLOCK, pool.keys[slots, at.EARLIEST_US])
 
 

@@ -1,4 +1,4 @@
-"""Compiled loops over the events that runs have taken: a forest of nodes that all runs of a rule share.
+"""Compiled loops over the events that runs have taken, a forest of nodes that all runs of a rule share.
 
 A node is an event taken as a variable, with a link to the previous node. Runs that split share the nodes
 taken before the split, as in the versioned buffer of Agrawal et al., "Efficient Pattern Matching over Event
@@ -8,8 +8,8 @@ node comes after its parent in the array, so one pass compacts it.
 The values of a *set*, for ``COUNT(DISTINCT v.x)`` and ``x IN (v.y)``, are nodes in the same array: a list of
 different values, the last one first. A register of the run counts the values, and the next register leads to
 the last node, plus 1; 0: no event was taken. NULL has one node, because SQL's IN depends on it. A list is
-walked from its end, so the cost of a test grows with the number of different values. A hash table for each
-run would answer at once, but runs are copied whenever they split.
+searched from its end, so the cost of a test grows with the number of different values. A hash table for each
+run would be faster to search, but runs are copied whenever they split.
 """
 
 from __future__ import annotations

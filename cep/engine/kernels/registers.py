@@ -52,7 +52,7 @@ def extend_match_hash(chain: int, variable_hash: int, identity: int) -> int:
 
 @inlined
 def all_are_known(rule: I64, events: I64) -> bool:
-    """Return whether no value of these events is NULL; then there are no words of known bits."""
+    """Return whether no value of these events is NULL. If so, there are no words of known bits."""
     return events.shape[0] == at.VALUE + rule[at.N_VALUES]
 
 
@@ -70,7 +70,7 @@ def is_known(rule: I64, events: I64, row: int, column: int) -> bool:
 
 @inlined
 def signed(value: np.uint64) -> int:
-    """Return the signed number of the same bits."""
+    """Return the signed number with the same bits."""
     return np.int64(value)  # type: ignore[return-value]
 
 

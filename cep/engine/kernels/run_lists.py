@@ -116,7 +116,7 @@ def link_runs(runs: I64, keys: I64, meta: I64) -> None:
 
 @kernel
 def link_free(runs: I64, meta: I64, end: int) -> None:
-    """Put the rows that were never used on the free list, up to `end`.
+    """Put the rows that were never used, up to `end`, on the free list.
 
     Parameters
     ----------

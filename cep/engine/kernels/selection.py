@@ -116,7 +116,7 @@ def release_pending(pool: Pool, slot: int) -> int:
 
 @outlined
 def choose_preferred(pool: Pool, slot: int) -> None:
-    """Report for each start the match that no open run can beat any longer (MATCH PREFERRED).
+    """For each start, report the match that no open run can beat any longer (MATCH PREFERRED).
 
     The runs of a start are in order of preference. Its match is decided when a PENDING run comes first. The
     runs after a PENDING run are beaten and removed. A start after an undecided start waits if a match of the
@@ -167,7 +167,8 @@ def report_decided(pool: Pool, slot: int) -> int:
 def record_timeout(runs: I64, meta: I64, run: int, state: int, end_us: int) -> None:
     """Until the end of the instant, record that `run` is complete (`state` is PENDING) or ended by a limit.
 
-    Only then is it known whether that is a timeout: another run of the same assignment may still wait.
+    Only then is it known whether this is a timeout: another run with the same assignment may still be
+    waiting.
     """
     record = allocate(runs, meta)
     copy_run(runs, run, record)
@@ -196,9 +197,9 @@ def took_the_same(runs: I64, run: int, other: int) -> bool:
 def times_out(runs: I64, keys: I64, slot: int, first: int, run: int) -> bool:
     """Return whether the pending timeout `run` must be reported.
 
-    It is not reported if a run with the same assignment still waits, if the assignment is complete, or if an
-    earlier record of this instant has the same assignment. The first of several records gets the earliest
-    end.
+    It is not reported if a run with the same assignment is still waiting, if the assignment is complete, or
+    if an earlier record of this instant has the same assignment. The first of several records gets the
+    earliest end.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ def take_event(pool: Pool, event: Offered, take: int, run: int, timed: bool) -> 
 def reach_limit(
     pool: Pool, event: Offered, previous: int, run: int, state: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
-    """End the wait of `run` in `state`, whose limit of events is reached: a match, a timeout, or nothing.
+    """End the wait of `run` in `state`, whose limit in events is reached: a match, a timeout, or nothing.
     Return the run before the next one, and the new `reported` and `prune_before`.
 
     The caller removes `run`.

@@ -13,7 +13,7 @@ from cep.engine.kernels.step import step
 
 @inlined
 def close(pool: Pool, slot: int, bound_us: int) -> None:
-    """End the runs of a key whose window closed at or before `bound_us`; some of them then are matches."""
+    """End the runs of a key whose window closed at or before `bound_us`; some of them become matches."""
     rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
     meta[at.INSTANT] += 1
     meta[at.INSTANT_OUT] = meta[at.N_OUT]
@@ -139,7 +139,7 @@ def close_all(pool: Pool, due: I64, first: int, bound_us: int) -> int:
 
 @kernel
 def note_closes(pool: Pool, due: I64, slots: I64) -> None:
-    """Lower `due` to what the keys of `slots` have now.
+    """Lower `due` to the current deadlines of the keys of `slots`.
 
     Parameters
     ----------

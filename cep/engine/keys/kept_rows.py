@@ -85,7 +85,7 @@ class KeptRows:
         return sum(array.nbytes for array in own) + sum(column.n_bytes for column in self._columns.values())
 
     def find(self, keys: pa.Array, hashes: I64 | None = None) -> I64:
-        """Return (n,) int64: the place of each of `keys`, texts or int64; -1: none.
+        """Return (n,) int64: the place of each of `keys`, strings or int64; -1: none.
 
         Pass their `key_hashes` if they are known.
         """
@@ -192,7 +192,7 @@ class KeptRows:
         return self.texts_at(places)
 
     def texts_at(self, places: I64) -> pa.Array:
-        """Return the keys at `places`, (n,) int64, if keys are texts; -1: NULL."""
+        """Return the keys at `places`, (n,) int64, if keys are strings; -1: NULL."""
         known = places >= 0
         rows = np.where(known, places, 0)
         offsets = np.zeros(len(places) + 1, np.int64)
@@ -206,7 +206,7 @@ class KeptRows:
         return self._columns[name].values(places)
 
     def cells(self, name: str, places: I64) -> Vector | None:
-        """Return the same as a writable vector; None: the column has texts."""
+        """Return the same as a writable vector; None: the column has strings."""
         column = self._columns[name]
         return None if isinstance(column, _Texts) else column.cells(places)
 
@@ -249,7 +249,7 @@ class _Cells:
 
 
 class _Texts:
-    """A column of texts: those of all versions one after another, until most of them are no longer needed."""
+    """A column of strings: those of all versions one after another, until most are no longer needed."""
 
     def __init__(self) -> None:
         self._spans = np.zeros((0, 3), np.int64)
@@ -302,7 +302,7 @@ def _as_cells(vector: Vector) -> I64:
 
 
 def _hashed(keys: pa.Array, hashes: I64 | None = None) -> tuple[I64, U8]:
-    """Return keys as `find_keys` takes them: (n, 4) int64, and the bytes of their texts."""
+    """Return keys as `find_keys` takes them: (n, 4) int64, and the bytes of their strings."""
     hashed, data = np.empty((len(keys), 4), np.int64), _NO_BYTES
     if not len(keys):
         return hashed, data
@@ -320,7 +320,7 @@ def _hashed(keys: pa.Array, hashes: I64 | None = None) -> tuple[I64, U8]:
 
 
 def _parts_of(texts: pa.Array) -> tuple[I64, I64, U8]:
-    """Return where each text starts, its length (-1: NULL), and the bytes of all."""
+    """Return where each string starts, its length (-1: NULL), and the bytes of all."""
     _, offsets, data = texts.buffers()
     if not len(texts):
         return np.zeros(0, np.int64), np.zeros(0, np.int64), _NO_BYTES
@@ -333,7 +333,7 @@ def _parts_of(texts: pa.Array) -> tuple[I64, I64, U8]:
 
 
 def _texts(spans: I64, text: U8, places: I64) -> pa.Array:
-    """Return the texts of rows; NULL for -1, and where a span has no text."""
+    """Return the strings of rows; NULL for -1, and where a span has no string."""
     n = len(places)
     if not len(spans):
         return pa.nulls(n, pa.string())
@@ -358,7 +358,7 @@ def _longer(array: npt.NDArray[_Item], size: int) -> npt.NDArray[_Item]:
 
 
 def key_hashes(keys: pa.Array) -> I64:
-    """Return (n,) int64: a hash of each key, a text or an int64; equal keys have equal hashes."""
+    """Return (n,) int64: a hash of each key, a string or an int64; equal keys have equal hashes."""
     if pa.types.is_string(keys.type):
         return text_hashes(keys)
     hashes = np.zeros(len(keys), np.uint64)

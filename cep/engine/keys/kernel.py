@@ -8,15 +8,15 @@ These parameters mean the same in every kernel; docstrings of kernels describe o
 Parameters
 ----------
 data : (bytes,) uint8
-    The texts of keys.
+    The strings of keys.
 offsets : (m + 1,) int32
-    Where each text starts in `data`.
+    Where each string starts in `data`.
 hashes : (m,) int64
-    A hash of each text.
+    A hash of each string.
 records : (capacity, 4) int64
-    For each row what `find_keys` says of its key; long texts are in `text`.
+    For each row what `find_keys` says of its key; long strings are in `text`.
 text : (bytes,) uint8
-    Texts of `records`, or of `spans`.
+    Strings of `records`, or of `spans`.
 index : (2**k,) int64
     The row at each place, with a part of its hash in the upper bits; -1: none. At least twice as many places
     as rows.
@@ -25,9 +25,9 @@ rows : (n,) int64
 n_rows : int
     The number of rows.
 spans : (capacity, 3) int64
-    For each row: any value, where its text starts, and its length; below 0: no text.
+    For each row: any value, where its text starts, and its length; below 0: no string.
 to : (bytes,) uint8
-    Texts, one after another; written.
+    Strings, one after another; written.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SOON = 32
 
 @inlined
 def _pack(offsets: I32, data: U8, hashes: I64, text: int, keys: I64, key: int) -> None:
-    """Write the record of a text key: its hash, two words, and its length.
+    """Write the record of a string key: its hash, two words, and its length.
 
     The words are the text if it is short, else the place where it starts.
     """
@@ -233,7 +233,7 @@ def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None
     Parameters
     ----------
     offsets : (n + 1,) int64
-        Where each text is written, and where the last one ends.
+        Where each string is written, and where the last one ends.
     """
     for place in range(rows.shape[0]):
         row, target = rows[place], offsets[place]
@@ -394,7 +394,7 @@ def copy_cells(cells: I64, null: U8, rows: I64, to: I64, to_known: U8) -> None:
 
 @kernel
 def measure_texts(spans: I64, rows: I64, offsets: I64) -> None:
-    """Write where the texts of some rows start when they follow each other.
+    """Write where the strings of some rows start when they follow each other.
 
     Parameters
     ----------
@@ -411,7 +411,7 @@ def measure_texts(spans: I64, rows: I64, offsets: I64) -> None:
 
 @kernel
 def copy_texts(spans: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None:
-    """Copy the texts of some rows.
+    """Copy the strings of some rows.
 
     Parameters
     ----------

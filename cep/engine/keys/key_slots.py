@@ -4,10 +4,10 @@
     slots = keys.place(table, keys_of_batch, first_rows, hashes)   # new keys get the next ones
     keys.keep(live)                                                # the others move up
 
-How a key is found depends on how many are known. If fewer keys are known than a batch has, as without
-windows, where most are forgotten after each batch, a table of the shorter side is built each time. If more
-are known, an index of them is kept from batch to batch. Building it takes as long as several batches without
-it. So it is built once that much time has been lost, and again after keys have moved.
+How a key is found depends on how many keys are known. If fewer keys are known than a batch contains, a table
+of the smaller side is built each time. This is usual without windows, where most keys are forgotten after
+each batch. If more are known, an index of them is kept from batch to batch. Building it takes as long as
+several batches without it. So it is built once that much time has been lost, and again after keys have moved.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class KeySlots:
 
 
 def make_index() -> KeptRows:
-    """Return an empty index of keys or texts."""
+    """Return an empty index of keys or strings."""
     from cep.engine.keys.kept_rows import KeptRows  # its kernels: most programs do not need them
 
     return KeptRows({})

@@ -1,4 +1,4 @@
-"""The state of a matcher under other rules.
+"""The state of a matcher, converted to changed rules.
 
     state = changed(before, now, sections, verdicts, begins_us)
 
@@ -30,7 +30,7 @@ from cep.program.program import TIME_COLUMN, Program, RuleProgram
 
 
 def read_until_us(sections: StateSections) -> int:
-    """Return the greatest event time that a matcher knows: of events that wait, or its watermark.
+    """Return the greatest event time in a matcher: that of its waiting events, or its watermark.
 
     Events that no rule needed may have been later.
     """
@@ -65,7 +65,7 @@ def changed(
     begins_us: int,
     reached_us: int = START_OF_TIME_US,
 ) -> bytes:
-    """Return the state of `before` as that of `now`, which takes it over (`Changes.taken_from`).
+    """Convert the state of `before` to that of `now`, which takes it over (`Changes.taken_from`).
 
     Rules with patterns that begin see the events after `begins_us`. Window rules that begin report windows
     that end after `reached_us`; only a state to which corrections return has reached less.

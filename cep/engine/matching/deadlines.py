@@ -17,7 +17,7 @@ _UNKNOWN = np.iinfo(np.int64).min
 
 
 class Deadlines:
-    """A time for each block of keys before which no run of these keys ends by time.
+    """For each block of keys, a time before which no run of these keys ends by time.
 
     `fan_out`: how many runs one run can become.
     """
@@ -30,11 +30,11 @@ class Deadlines:
         self._are_known = False
 
     def forget(self) -> None:
-        """Find all times again when they are needed: keys have moved."""
+        """Compute all times again when they are next needed, because keys have moved."""
         self._are_known = False
 
     def note(self, pool: at.Pool, events: I64, rows: I64) -> None:
-        """Take note of the runs of the keys that had events: those in columns `rows` of `events`."""
+        """Include the runs of the keys that had events: those in columns `rows` of `events`."""
         if not self.exist or not self._are_known:
             return
         if len(rows) > max(len(pool.keys) // _MANY, _FEW):

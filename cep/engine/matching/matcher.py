@@ -179,7 +179,7 @@ class _RuleState:
         self.deadlines.forget()
 
     def live(self, watermark_us: int) -> npt.NDArray[np.bool_]:
-        """Return which keys have an open run, matches to suppress, or an event to remember."""
+        """Return which keys have an open run, matches to suppress, or a remembered event."""
         live: npt.NDArray[np.bool_] = self.pool.keys[:, at.N_RUNS] > 0
         live = live | self.suppression.matters(watermark_us)
         if self.rule.is_timed:
@@ -265,7 +265,7 @@ class Matcher:
         return late
 
     def take_in(self, events: pa.Table) -> None:
-        """Add events that, as the caller knows, the watermark has not passed."""
+        """Add events that the watermark has not passed, as the caller guarantees."""
         self.counters.events += n_counted(events)
         if events.num_rows:
             self._pending.append(events)
@@ -359,7 +359,7 @@ class Matcher:
     def open_steps(self, most: int) -> dict[str, dict[str, int]]:
         """Return the number of open runs of all keys, by rule and by what they wait for.
 
-        Rules with more than `most` open runs are left out: each run is looked up.
+        Rules with more than `most` open runs are left out, because each run is examined.
         """
         found: dict[str, dict[str, int]] = {}
         for state in self._rules:
@@ -377,7 +377,7 @@ class Matcher:
         return np.zeros(0, np.int64) if table is None else np.asarray(table.column(TIME_COLUMN))[rows]
 
     def drop_waiting(self, dropped: npt.NDArray[np.bool_]) -> pa.Table:
-        """Drop events that wait, and return them. `dropped` (bool[n]) is of the events of `waiting_us`."""
+        """Drop waiting events, and return them. `dropped` (bool[n]) refers to the events of `waiting_us`."""
         table, rows = self._waiting()
         assert table is not None
         keeps = np.ones(table.num_rows, np.bool_)
@@ -412,7 +412,7 @@ class Matcher:
     def drop_runs(self, rule: str, dropped: npt.NDArray[np.bool_], most: int) -> dict[str, int]:
         """Drop open runs of a rule; return how many each key loses, of the `most` keys that lose most.
 
-        `dropped` (bool[n]) is of the runs in the order of `started`.
+        `dropped` (bool[n]) refers to the runs in the order of `started`.
         """
         state = self._state_of(rule)
         state.pool, lost = state.pool.without(dropped)
@@ -427,7 +427,7 @@ class Matcher:
         return next(state for state in self._rules if state.rule.name == rule)
 
     def key_of(self, slot: int) -> str:
-        """Return a key in words: ``card = c7``."""
+        """Return a key as text: ``card = c7``."""
         values = (keys[slot].as_py() for keys in self._keys.columns)
         return ", ".join(f"{name} = {value}" for name, value in zip(self.program.key, values, strict=True))
 

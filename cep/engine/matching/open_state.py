@@ -69,7 +69,7 @@ class OpenRule:
             yield self.rows[:, at.REGISTER - at.STATE + number]
 
     def texts(self) -> Cells:
-        """Return the cells that hold codes of texts, in place."""
+        """Return the cells that hold codes of strings, in place."""
         known = self.rows[:, at.VALID - at.STATE]
         found = [
             (self.rows[:, at.REGISTER - at.STATE + number], known >> number & 1 != 0)
@@ -110,8 +110,8 @@ class OpenWindow:
     """The state of one group of windowed columns, or of the windows of window rules.
 
     `of_keys`: a row for each key. With `entries` its first number is that of the key's entries. `entries`:
-    the entries of rings, key by key; None: there are none. `of_all`: what belongs to no key; None: nothing
-    does.
+    the entries of rings, key by key; None: there are none. `of_all`: state that belongs to no key; None:
+    there is none.
     """
 
     meaning: bytes
@@ -172,7 +172,7 @@ class OpenState:
         )
 
     def texts(self) -> Cells:
-        """Return the cells that hold codes of texts, in place."""
+        """Return the cells that hold codes of strings, in place."""
         of_rules = [cells for rule in self.rules for cells in rule.texts()]
         of_texts = _windows_of_texts(self.program)
         return of_rules + [
@@ -182,7 +182,7 @@ class OpenState:
         ]
 
     def drop_unreached(self) -> None:
-        """Drop the nodes, events and texts that nothing refers to."""
+        """Drop the nodes, events and strings that nothing refers to."""
         for rule in self.rules:
             rule.drop_unreached()
         kept = self.shared.kept
@@ -198,7 +198,7 @@ class OpenState:
 
 
 def _windows_of_texts(program: Program) -> set[bytes]:
-    """Return the meanings of the windowed columns whose entries hold codes of texts."""
+    """Return the meanings of the windowed columns whose entries hold codes of strings."""
     return {
         program.window_meanings[column.name]
         for column in program.windows

@@ -1,11 +1,11 @@
-"""The state of a matcher divided by key, and the state of several matchers as that of one.
+"""Dividing the state of a matcher by key, and merging the state of several matchers.
 
     parts = divided(program, snapshot, groups_of, n)   # one for each group of keys
     whole = joined(program, snapshots)                 # of parts that have reached the same event time
 
 What belongs to a key moves with it. The rows of tables without the rules' key, and the times of the input
 (`cep.engine.prepare.versions.extent_rows`), belong to all keys: each part has a copy, and the copies of parts
-that have reached the same time are equal. Each matcher numbers texts, nodes and events itself, so these
+that have reached the same time are equal. Each matcher numbers strings, nodes and events itself, so these
 numbers change.
 """
 
@@ -40,7 +40,7 @@ GroupsOf = Callable[[pa.Table], npt.NDArray[np.integer]]
 class Part(NamedTuple):
     """The state of one group of keys: a snapshot.
 
-    `is_empty`: nothing in it belongs to a key of the group.
+    `is_empty`: it contains nothing that belongs to a key of the group.
     """
 
     data: bytes
@@ -168,7 +168,7 @@ def _split_keys(keys: pa.Array, n: int) -> list[pa.Array]:
 
 
 def joined(program: Program, snapshots: Sequence[bytes | memoryview]) -> bytes:
-    """Return the snapshots of several matchers as that of one.
+    """Merge the snapshots of several matchers into one.
 
     They have different keys, and have reached the same event time. Raises StateError as `Matcher.restore`
     does.
@@ -196,9 +196,9 @@ def joined(program: Program, snapshots: Sequence[bytes | memoryview]) -> bytes:
 
 
 def numbered_together(states: Sequence[OpenState]) -> tuple[StringPool, int]:
-    """Number the texts, nodes and kept events of several states as those of one, in place.
+    """Renumber the strings, nodes and kept events of several states as if they were one, in place.
 
-    Return the texts, and how many events are kept.
+    Return the strings, and how many events are kept.
     """
     pool = StringPool()
     n_kept, n_nodes = 0, [0] * len(states[0].rules)

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from cep.engine.matching.matcher import Matcher
 
 MOST_KEYS = 10
-"""Keys that are named of those that lose something: of each rule those that lose most."""
+"""How many keys are named for each rule: those that lose most."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropOrder:
-    """What is dropped first: what belongs to the rules of the lowest rank, and of that the oldest, or the
-    `newest`. `ranks`: by the name of the rule; 0 if it is not named.
-    """
+    """What is dropped first: the oldest, or the `newest`, of the rules with the lowest rank."""
 
     ranks: Mapping[str, int] = field(default_factory=dict)
     newest: bool = False
@@ -42,9 +40,9 @@ def dropped_first(
 ) -> Mask:
     """Return which `n` of m things are dropped (bool[m]).
 
-    The lowest of `ranks` (int64[m]) is dropped first, and of one rank the earliest of `times_us` (int64[m]),
+    The lowest of `ranks` (int64[m]) are dropped first; within a rank, the earliest of `times_us` (int64[m]),
     or the latest if `newest`. `ties` (each int64[m]) decide between equal times, the last one first, as in
-    `numpy.lexsort`; then the place does.
+    `numpy.lexsort`; after that, the place decides.
     """
     dropped = np.zeros(len(times_us), np.bool_)
     for rank in np.unique(ranks).tolist():
@@ -67,7 +65,7 @@ def dropped_first(
 def shed_runs(matchers: Sequence[Matcher], most: int, order: DropOrder) -> Dropped:
     """Drop the open runs of all keys of all matchers beyond `most`, as if they had never started.
 
-    Which they are depends on the runs only, not on the order of rules and keys in memory.
+    The choice depends only on the runs, not on the order of rules and keys in memory.
     """
     excess = sum(matcher.n_open_runs for matcher in matchers) - most
     if excess <= 0:

@@ -1,4 +1,4 @@
-"""The state of a matcher some of whose rules begin with a past that another matcher computed.
+"""The state of a matcher in which some rules begin with a past that another matcher computed.
 
     state = warmed(program, stored, past, rules)
 
@@ -154,9 +154,9 @@ def _of_window(window: OpenWindow, was: I64) -> OpenWindow:
 
 
 def all_waiting(program: Program, stored: pa.Table | None, past: pa.Table | None) -> pa.Table | None:
-    """Return the events that wait: those of the past, which were prepared for all rules, and what it lacks.
+    """Return the waiting events: those of the past, prepared for all rules, and those that it lacks.
 
-    It lacks an event that can no longer be read.
+    The past lacks an event that can no longer be read.
     """
     if stored is None or past is None:
         return stored if past is None else past

@@ -137,7 +137,7 @@ class Watched:
         return at.GROUP_CLOCK + len(self.rule.tables.group_us) if self.rule.is_timed else 0
 
     def guard(self, row: I64, event: int) -> tuple[Guard, int]:
-        """Return what the event does to an open run, and the variable that decides it; -1: none does."""
+        """Return what the event does to an open run, and the variable that decides it; -1: none."""
         with np.errstate(all="ignore"):  # integers may overflow, as in machine code
             return self._guard(row, event)
 
@@ -176,7 +176,7 @@ class Watched:
         )
 
     def early_by_us(self, row: I64, event: int) -> int:
-        """Return by how much an event comes before the run may take one; 0 or less: it does not."""
+        """Return by how much an event is too early for the run; 0 or less: it is not too early."""
         if not self.rule.is_timed:
             return 0
         low = int(self.packed[at.place_of(int(row[at.STATE])) + at.STATE_LOW])

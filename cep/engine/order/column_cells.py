@@ -1,4 +1,4 @@
-"""Columns as 64-bit cells, which kernels read; texts become numbers of a pool."""
+"""Columns as 64-bit cells, which kernels read; strings become numbers of a pool."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ColumnCells:
     """The columns of one batch as cells. Each column is converted once, although windows and runs may both
     read it.
 
-    Numbering the texts takes longer than the windows themselves.
+    Numbering the strings takes longer than the windows themselves.
 
-    `program`: gives the types. `strings`: texts by number; new ones are added.
+    `program`: defines the types. `strings`: strings by number; new ones are added.
     """
 
     def __init__(self, program: Program, strings: StringPool) -> None:

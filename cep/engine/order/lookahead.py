@@ -104,8 +104,7 @@ class Lookahead:
     def rows(
         self, bits: I64, order: OrderedEvents, pools: Sequence[RunPool], horizon_us: int
     ) -> dict[int, I64]:
-        """Return for each rule, by its number in the program, the places of the events that it can use, in
-        order.
+        """Return the places of the events that each rule can use, in order, by the rule's number.
 
         A rule is absent if look-ahead does not apply to it. The result is empty if a key could exceed MAX
         RUNS, because then even runs that never complete affect which ones are dropped. It is also empty if

@@ -62,7 +62,7 @@ class OrderedEvents:
 
 
 def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
-    """Return one value for each row; two are equal exactly if all key columns are.
+    """Return one value for each row; two values are equal if, and only if, all key columns are.
 
     Several columns are joined as text, each with its length before it, so ('a', 'bc') and ('ab', 'c') differ.
     """
@@ -79,8 +79,8 @@ def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
 def places_in(keys: pa.Array, known: pa.Array) -> I32:
     """Return where in `known` each of `keys` is; -1: nowhere. Neither has duplicates.
 
-    The shorter one is hashed, and the other is looked up in it: hashing ten million keys takes 2.7 s, looking
-    them up in a small table a tenth of that.
+    The shorter one is hashed, and the other is looked up in it: hashing ten million keys takes 2.7 s, and
+    looking them up in a small table takes a tenth of that.
     """
     if len(keys) > len(known):
         found = pc.index_in(keys, value_set=known) if len(known) else pa.nulls(len(keys), pa.int32())
@@ -132,7 +132,7 @@ _MAX_SPREAD = 4
 
 
 def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64, I64 | None]:
-    """Return the number of each row's key, the distinct keys, the first row of each, and its hash.
+    """Return the number of each row's key, the distinct keys, and the first row and the hash of each.
 
     The hashes are those of `text_hashes`; None: they were not needed.
     """
@@ -280,14 +280,14 @@ def _identities(
 
 
 def text_buffers(column: pa.Array) -> tuple[I32, U8]:
-    """Return where each text of an Arrow array starts, and the texts."""
+    """Return where each string of an Arrow array starts, and the strings."""
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     return lent(starts), lent(np.frombuffer(data if data is not None and data.size else b"\0", np.uint8))
 
 
 def text_hashes(texts: pa.Array) -> I64:
-    """Return (n,) int64: a hash of each text, any value for NULL. Do not store them."""
+    """Return (n,) int64: a hash of each string, any value for NULL. Do not store them."""
     hashes = np.empty(len(texts), np.uint64)
     if len(texts):
         hash_texts(*text_buffers(texts), hashes)

@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as one array, and texts encoded as dictionaries."""
+"""Columns of Arrow tables as one array, and strings encoded as dictionaries."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def is_coded(kind: pa.DataType) -> bool:
-    """Return whether a column of texts is a dictionary: each text once, and its place for each row."""
+    """Return whether a column of strings is a dictionary: each string once, and its place for each row."""
     return bool(pa.types.is_dictionary(kind))
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, its texts written out."""
+    """Return a column as one array, its strings written out."""
     column = whole(column)
     return column.dictionary_decode() if is_coded(column.type) else column
 
 
 def plain_table(table: pa.Table) -> pa.Table:
-    """Return a table with all texts written out."""
+    """Return a table with all strings written out."""
     if not any(is_coded(field.type) for field in table.schema):
         return table
     return pa.table([plain(column) for column in table.columns], names=table.column_names)
@@ -46,7 +46,7 @@ class _Lent:
 
 
 def lent(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
-    """Return `array`, whose memory is often Arrow's, to a kernel that only reads it.
+    """Return `array`, whose memory is often Arrow's, as a writable array for a kernel that only reads it.
 
     Kernels are compiled for writable arrays only. A second form for read-only arrays would double the time to
     compile; a copy would cost time in each batch.

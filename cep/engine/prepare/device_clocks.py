@@ -107,7 +107,7 @@ class DeviceClocks:
         return other
 
     def to_text(self) -> str:
-        """Return the knowledge as text."""
+        """Return what is known as text."""
         names = pa.RecordBatch.from_arrays([self._names], names=["device"]).serialize()
         parts = [len(names).to_bytes(8, "little"), bytes(names), self._clocks.tobytes()]
         return base64.b64encode(_FORMAT + zlib.compress(b"".join(parts), 1)).decode()
@@ -116,7 +116,7 @@ class DeviceClocks:
     def of_text(cls, stream: Stream, text: str) -> DeviceClocks:
         """Return the clocks from the text that `to_text` wrote.
 
-        Raises StateError: the text is damaged, or of another version.
+        Raises StateError: the text is damaged, or of a different version.
         """
         clocks = cls(stream)
         try:
@@ -136,6 +136,6 @@ class DeviceClocks:
 
 
 def first_guard(stream: Stream) -> AheadGuard:
-    """Return what judges the event times of a source partition from its first event."""
+    """Return the clocks of a source partition before its first event."""
     clocks = None if stream.device_clock is None else DeviceClocks(stream)
     return AheadGuard(stream.max_ahead_us, clocks=clocks)

@@ -109,8 +109,8 @@ def column_name(node: Column | RegisterRef | RoleTest) -> str:
 class Vectors:
     """Columns of one table as vectors, each converted once.
 
-    Texts may be dictionaries (`columns.is_coded`). A call that depends only on such a column is computed once
-    for each text, not for each row.
+    Strings may be dictionaries (`columns.is_coded`). A call that depends only on such a column is computed
+    once for each string, not for each row.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -135,7 +135,7 @@ class Vectors:
         return all_rows(self.n_rows) if values.null_count == 0 else np.asarray(pc.is_valid(values))
 
     def codes(self, name: str) -> npt.NDArray[np.int32]:
-        """Return the place of each text of a coded column in its dictionary; for NULL its length."""
+        """Return the place of each string of a coded column in its dictionary; for NULL its length."""
         if name not in self._codes:
             values = whole(self.table.column(name))
             codes = (
@@ -179,7 +179,7 @@ def evaluate(expression: Expression, batch: Vectors) -> Vector:
 
 
 def _by_text(call: Call, batch: Vectors) -> Vector | None:
-    """Return the value of a call that depends only on one coded column, computed once for each text."""
+    """Return the value of a call that depends only on one coded column, computed once for each string."""
     names = {column_name(part) for part in walk(call) if isinstance(part, Column | RegisterRef | RoleTest)}
     if len(names) != 1 or not names <= batch.coded:
         return None

@@ -40,7 +40,7 @@ def apply(function: str, kind: Type, operands: tuple[Operand, ...]) -> tuple[Any
 
 
 def matches_pattern(texts: Any, pattern: str) -> Any:
-    """Return for each text whether a regular expression is found in it. Spark uses this one, too."""
+    """Return, for each string, whether a regular expression is found in it. Spark uses this one, too."""
     return pc.match_substring_regex(texts, pattern)
 
 

@@ -18,7 +18,7 @@ from cep.schema.table_rows import deleted
 
 
 def columns_of_versions(program: Program) -> dict[str, Callable[[int], pa.Array]]:
-    """Return by name what creates the n values that events have in the columns of versions."""
+    """Return, by name, functions that create the n values that events have in the columns of versions."""
     if not program.joins.takes_versions:
         return {}
     makers: dict[str, Callable[[int], pa.Array]] = {
@@ -73,7 +73,7 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
 
 
 def extent_rows(program: Program, stream: Stream, first_us: int | None, latest_us: int) -> pa.Table:
-    """Return rows of `program.event_schema` that say which stretch of time the input covers at least.
+    """Return rows of `program.event_schema` that say which stretch of time the input is known to cover.
 
     They are versions without a key: a deletion gives the time of an event of the rules' streams, any other a
     time that the input has reached. So they wait, are late and are stored in snapshots like all rows.
@@ -115,7 +115,7 @@ def extent(stream: Stream, rows: pa.Table) -> tuple[int, int]:
 
 
 def prepared_versions(program: Program, table: Stream, rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield what `prepare_versions` returns, for each time that the program joins `table`."""
+    """Yield what `prepare_versions` returns, once for each time that the program joins `table`."""
     for number, joined in enumerate(program.joins.tables):
         if joined.table == table and not table.is_static:
             yield prepare_versions(program, number, rows)

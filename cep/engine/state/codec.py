@@ -129,7 +129,7 @@ def header(data: bytes | memoryview) -> Header:
 
 
 def other_format(found: int, known: int) -> StateError:
-    """Return the error of stored bytes in a format that this version does not read."""
+    """Return the error for stored bytes in a format that this version does not read."""
     return StateError(
         "E0703",
         f"the stored state has format {found}, this version reads {known}",

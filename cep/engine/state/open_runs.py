@@ -1,4 +1,4 @@
-"""The open runs in stored state, as rows that a person reads."""
+"""The open runs in stored state, as rows for people to read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunsOfRule(NamedTuple):
     rule
         The rule.
     slots : (n,) int64
-        Of each run the row of its key in `StateSections.shared.keys`.
+        For each run, the row of its key in `StateSections.shared.keys`.
     started_us : (n,) int64
         The event time of its first event, microseconds since 1970.
     until_us : (n,) int64

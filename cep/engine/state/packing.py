@@ -39,8 +39,8 @@ class Packed:
 
     A column of one value takes no bytes. Distances are in units of their common divisor: times in
     milliseconds take 10 bits less than in microseconds. Doubles that are decimal fractions, such as amounts
-    of money, become whole numbers (ALP, Afroozeh and others 2023, section 3) of 2 to 4 bytes instead of 8.
-    Nothing is lost, and nothing must be known about the columns: a field that no rule uses costs nothing.
+    of money, become whole numbers (ALP, Afroozeh and others 2023, section 3) of 2 to 4 bytes instead of 8. No
+    information is lost, and nothing must be known about the columns: a field that no rule uses costs nothing.
     """
 
     n_rows: int
@@ -126,7 +126,7 @@ def _n_bytes(number: int) -> int:
 
 
 def packed_in(data: memoryview) -> Packed:
-    """Return what `Packed.parts` wrote; raises ValueError or OSError for other bytes."""
+    """Return the matrix that `Packed.parts` wrote; raises ValueError or OSError for other bytes."""
     if len(data) < _SIZE.size:
         raise ValueError("cut off")
     n_rows, n_columns = _SIZE.unpack_from(data)

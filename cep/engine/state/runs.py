@@ -80,7 +80,7 @@ class RunPool:
     def without(self, dropped: npt.NDArray[np.bool_]) -> tuple[RunPool, I64]:
         """Return the pool without some runs, which count as dropped, and how many each key loses.
 
-        `dropped` (bool[total]) is of the runs in the order of `live_rows`.
+        `dropped` (bool[total]) refers to the runs in the order of `live_rows`.
         """
         slots = np.repeat(np.arange(len(self.keys)), self.keys[:, at.N_RUNS])
         lost = np.bincount(slots[dropped], minlength=len(self.keys))
@@ -109,7 +109,7 @@ class RunPool:
     def link_free(self, n_free: int) -> None:
         """Put `n_free` rows that were never used on the free list, if that many exist.
 
-        Not all of them, because untouched memory costs nothing.
+        Other unused rows are left alone, because untouched memory costs nothing.
         """
         link_free(self.runs, self.meta, min(int(self.meta[at.USED]) + max(n_free, _LINKED), len(self.runs)))
 

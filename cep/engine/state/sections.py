@@ -102,7 +102,7 @@ class StateSections:
 
 
 def damaged(fact: str) -> StateError:
-    """Return the error of a snapshot that was damaged after it was written."""
+    """Return the error for a snapshot that was damaged after it was written."""
     return StateError(
         "E0702",
         f"the snapshot is damaged: {fact}",
@@ -111,7 +111,7 @@ def damaged(fact: str) -> StateError:
 
 
 def other_rules(then: Sequence[ProgramIdentity], now: Sequence[ProgramIdentity]) -> StateError:
-    """Return the error of state that other rules wrote; it names them and the differences."""
+    """Return the error for state that other rules wrote; it names them and the differences."""
     return StateError(
         "E0701",
         f"the stored state was written by other rules: {differences(then, now)}",

@@ -20,26 +20,27 @@ Cells = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]
 
 
 class TextIndex(Protocol):
-    """Texts by their places, as `cep.engine.keys.kept_rows.KeptRows` keeps its keys."""
+    """Strings by their places, as `cep.engine.keys.kept_rows.KeptRows` keeps its keys."""
 
     @property
     def n_keys(self) -> int:
-        """The number of texts."""
+        """The number of strings."""
 
     def add(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """Return the place of each text. New texts get new places."""
+        """Return the place of each string. New strings get new places."""
 
     def texts_at(self, places: npt.NDArray[np.int64]) -> pa.Array:
-        """Return the texts at `places`; -1: NULL."""
+        """Return the strings at `places`; -1: NULL."""
 
 
 class StringPool:
     """Distinct strings in order of arrival; the code of a string is its place.
 
     A large pool has an index, as `KeySlots` has: otherwise each batch would hash and copy all strings. The
-    index is made once the pool was searched so often that this took as long, and then contains the strings.
+    index is created when the pool has been searched so often that searching took as long as creating it. It
+    then contains the strings.
 
-    `make_index`: makes an empty index; None: the pool never has one.
+    `make_index`: creates an empty index; None: the pool never has one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""SUPPRESS: which matches of each key are not reported, because of those that were."""
+"""SUPPRESS: which matches of a key are not reported because of earlier ones."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class Suppression:
 
     - `length_us`: how long after the end of a match no other match of the key is reported.
     - `n_per_day`: how many matches of a key that end in one day are reported at most.
-    - `until_us`: for each key: the time before which a match that ends is not reported. With `n_per_day` a
-      number instead: in its lower `_COUNT_BITS` how many were reported, above them the last day of these.
+    - `until_us`: for each key: the time before which a match that ends is not reported. With `n_per_day` it
+      is a different number: its lower `_COUNT_BITS` say how many matches were reported on the last day with a
+      match, and the bits above say which day that is.
     """
 
     def __init__(self, length_us: int, n_per_day: int = 0, until_us: I64 | None = None) -> None:
@@ -60,7 +61,7 @@ class Suppression:
             self.until_us = self.until_us[kept]
 
     def matters(self, watermark_us: int) -> npt.NDArray[np.bool_] | bool:
-        """Return for which keys the state can still suppress a match."""
+        """Return the keys for which the state can still suppress a match."""
         if self.n_per_day:
             return (self.until_us >> _COUNT_BITS) >= watermark_us // _DAY_US
         return self.until_us > watermark_us if self.length_us else False

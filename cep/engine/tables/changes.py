@@ -3,10 +3,10 @@
     changes = Changes(program).of(rows, held)
 
 A version of a table with the key of the view may change the row of its own key. A version of any other table
-may change the rows that are joined with it. Their keys are found in the table of FROM, as it was before the
-due versions, and in these versions: all rows that had the value at some time are read. So an event may belong
-to a row that does not change. It is not taken, because the row equals the previous one. Each key has one
-event for each instant.
+may change the rows that are joined with it. The keys of these rows are found in the table of FROM, as it was
+before the due versions, and in these versions: all rows that had the value at some time are read. So an event
+may belong to a row that does not change. Such an event is not taken, because the row equals the previous one.
+Each key has one event for each instant.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Changes:
 
         `rows`: due versions, prepared (`Program.event_schema`). `held`: returns the rows kept of a table
         before, given its number: its columns, including the key. It takes time for each row, so it is only
-        called if a table with another key has changed.
+        called if a table with a different key has changed.
         """
         numbers = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN)))) - 1
         found = [

@@ -165,8 +165,8 @@ class _Kept:
     ) -> Values:
         """Return the columns for events at their times; their keys are `keys`, or ``keys[codes]``.
 
-        `by_key`: the events in the order of these keys, as `times_us` then are. So the versions that they
-        look up are next to each other.
+        `by_key`: the events in the order of these keys, which is then the order of `times_us`. So the
+        versions that they look up are next to each other.
         """
         of_keys = self.rows.find(keys, hashes)
         due = self.due
@@ -411,7 +411,7 @@ def _values_of(versions: Versions, rows: I64, name: str) -> pa.Array:
 
 
 def _texts_or_numbers(keys: pa.Array) -> pa.Array:
-    """Return keys as texts or 64-bit numbers."""
+    """Return keys as strings or 64-bit numbers."""
     return keys if pa.types.is_string(keys.type) else keys.cast(pa.int64())
 
 

@@ -3,7 +3,7 @@
     versions = Versions.of(keys, times_us, is_deleted, values, seed)
     rows = versions.rows_at(sought, times_us)      # for all events at once
 
-Keys are found by a 64-bit number (`KeyNumbers`): for integers the value itself, for texts a hash. The
+Keys are found by a 64-bit number (`KeyNumbers`): for integers the value itself, for strings a hash. The
 versions of a key are next to each other, so the one valid at a time is found by bisection, for all events
 together: an as-of merge of two streams without a Python step for each event or key.
 """

@@ -222,7 +222,7 @@ def _filled(timeline: Timeline, begins: I64, state: I64) -> I64:
 
 
 def places_behind(values: I64, low: I64, high: I64, at: I64) -> I64:
-    """Return the first place from `low` up to `high` whose value is greater than `at`; none: `high`.
+    """Return the first place from `low` whose value is greater than `at`, or `high` if there is none.
 
     Parameters
     ----------

@@ -5,8 +5,8 @@
     silent = silent_windows(window, presence.stays(n_slots), after_us, until_us)
     presence.settle()
 
-All windows of a step are one list, the grid. The windows of a key are stretches of it, so no key needs work
-of its own.
+All windows of a step are one list, the grid. The windows of a key are stretches of it, so there is no
+separate work for each key.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Presence:
         self._times_us, self._is_deleted = versions.times_us, versions.is_deleted
 
     def stays(self, n_slots: int) -> Stays:
-        """Return when the keys that are in the table now, or were in this step, are in it."""
+        """Return when the keys that are in the table now, or were in it during this step, are in it."""
         self.set_slots(n_slots)
         if not len(self._slots):
             there = np.flatnonzero(self.since_us != NEVER)
@@ -118,7 +118,7 @@ class Presence:
         )
 
     def settle(self) -> None:
-        """Make the added versions those of the watermark."""
+        """Make the added versions the current ones, as of the watermark."""
         if not len(self._slots):
             return
         stays = self.stays(len(self.since_us))
@@ -136,7 +136,7 @@ class Presence:
 
     @property
     def first_us(self) -> int | None:
-        """Since when the oldest key is in the table; None: there is none."""
+        """The time since which the oldest key is in the table; None: there is no key."""
         there = self.since_us[self.since_us != NEVER]
         return int(there.min()) if len(there) else None
 
@@ -145,7 +145,7 @@ class Presence:
 class SilentWindows:
     """Windows that end in a step during stays of keys: for each of n stays a stretch of the grid.
 
-    Windows with events are among them.
+    These include windows with events.
     """
 
     begins_us: I64  # (m,) the grid: windows in order

@@ -3,8 +3,8 @@
 The end of a window becomes a row of its key after the events of the window's last instant. The window kernels
 compute the values of this row as for an event. Rows for which HAVING is TRUE become matches.
 
-With FOR EACH a window without events also has a row, if its key was in a table from its start to its end
-(`silent_windows`). Such rows differ only in key and window, so HAVING is evaluated once.
+With FOR EACH, a window without events also has a row if its key was in a table from its start to its end
+(`silent_windows`). Such rows differ only in key and window, so HAVING is evaluated only once.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class WindowRules:
     def take_in(self, versions: pa.Table) -> pa.Table | None:
         """Add due versions of tables: prepared rows. No view has events here.
 
-        Those without a key give the time covered by the input (`cep.engine.prepare.versions.extent_rows`).
+        Versions without a key give the time covered by the input (`cep.engine.prepare.versions.extent_rows`).
         """
         if self.program.has_silent_windows:
             times_us = np.asarray(whole(versions.column(TIME_COLUMN)))
@@ -202,7 +202,7 @@ class WindowRules:
             presence.since_us = presence.since_us[live]
 
     def string_cells(self) -> Cells:
-        """Return arrays that hold codes of texts, and where these contain a code."""
+        """Return arrays that hold codes of strings, and where these contain a code."""
         return [cells for group in self._groups for cells in group.values.string_cells()]
 
     def sections(self) -> tuple[WindowSection, ...]:
@@ -477,7 +477,7 @@ class _Part:
         )
 
     def holds(self, place: tuple[int, int], n_ends: int) -> Mask:
-        """Return for which events of the keys a predicate holds; it never holds for ends of windows."""
+        """Return the events of the keys for which a predicate holds; it never holds for ends of windows."""
         of_events = np.ones(len(self._rows), np.bool_)
         if place != _IS_EVENT:
             word, bit = place

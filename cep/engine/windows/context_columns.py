@@ -101,7 +101,7 @@ class Context:
         self.windows.keep_slots(live)
 
     def string_cells(self) -> Cells:
-        """Return arrays that hold codes of texts, and where these contain a code."""
+        """Return arrays that hold codes of strings, and where these contain a code."""
         return self.windows.string_cells()
 
     def sections(self) -> tuple[WindowSection, ...]:

@@ -110,7 +110,7 @@ class Room:
             self._more: dict[tuple[int, ...], I64] = {}
 
     def more(self, *shape: int) -> I64:
-        """Return more room; the same room for the same shape."""
+        """Return additional room; calls with the same shape return the same room."""
         if shape not in self._more:
             self._more[shape] = np.empty(shape, np.int64)
         return self._more[shape]
@@ -169,7 +169,7 @@ class OrderedTable:
         return np.zeros(0, np.uint8) if known is None else self._in_order(name, known)
 
     def bits(self, place: tuple[int, int]) -> U8:
-        """Return for which events a predicate holds."""
+        """Return the events for which a predicate holds."""
         return self._marks[place] if place in self._marks else self._in_order(place, self._bits(place))
 
     def _column(self, name: str) -> tuple[I64, Mask | None]:
@@ -280,8 +280,8 @@ class WindowRing:
     ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to the state.
 
-        `batch`: the events in order. There is a slot for each of its keys. `is_alone`: nothing was kept, and
-        nothing is. Then there are only slots for the keys of a block.
+        `batch`: the events in order. There is a slot for each of its keys. `is_alone`: there is no earlier
+        state, and none is kept. Then there are only slots for the keys of a block.
         """
         reads = self._reads(table, batch)
         if self.window.frame is Frame.TUMBLING and not self._is_given:
@@ -494,7 +494,7 @@ class WindowRing:
         return live
 
     def expire(self, watermark_us: int) -> None:
-        """Release what no event after the watermark can see. Entries are removed only now and then."""
+        """Release what no event after the watermark can see. Entries are removed only occasionally."""
         if self.begins_us <= watermark_us:
             self.begins_us = START_OF_TIME_US
         self._bound = max(self._bound, self.bound(watermark_us))
@@ -565,7 +565,7 @@ class WindowRing:
         return self.spec[at.KEPT] != at.SUMS or _are_sums(entries)
 
     def string_cells(self) -> tuple[I64, Mask]:
-        """Return the cells of the entries, in place, and which of them hold the code of a text."""
+        """Return the cells of the entries, in place, and which of them hold the code of a string."""
         order = np.empty(int(self._keys[:, at.LENGTH].sum()), np.int64)
         list_entries(self._keys, order)
         used = self._entries[: int(self._meta[0])]

@@ -90,7 +90,7 @@ class SlidingRing(WindowRing):
 class PaneRing(WindowRing):
     """Counts and sums over a window that moves in steps: a sum for each pane, and that of the window.
 
-    The work for an event does not depend on the number of panes, nor does the work for a batch.
+    Neither the work for an event nor the work for a batch depends on the number of panes.
     """
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
@@ -132,7 +132,7 @@ class PaneRing(WindowRing):
 
 
 class TotalsRing(WindowRing):
-    """Sums over windows that a batch contains as a whole: one result for each window, nothing is kept."""
+    """Sums over windows that a batch contains as a whole: one result for each window. Nothing is kept."""
 
     many_kept = math.inf  # each entry is in one window
 

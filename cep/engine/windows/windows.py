@@ -61,12 +61,12 @@ class Windows:
         order
             The events in order, with times after those of earlier batches.
         slots : (keys of `order`,) int32
-            The slot of each key. None: nothing was kept of any key, and nothing is.
+            The slot of each key. None: there is no earlier state of any key, and none is kept.
         n_rows
             The number of rows of the table; `order` has all or some of them.
         cells
             Returns a column of the table as int64 cells, and which of them are known; None: all. Booleans
-            are 0 or 1, doubles their bits, texts their codes.
+            are 0 or 1, doubles their bits, strings their codes.
         bits
             Returns for which rows a predicate holds, by its word and bit.
         begins_us : (n,) int64
@@ -155,7 +155,7 @@ class Windows:
             ring.keep_slots(live)
 
     def string_cells(self) -> Cells:
-        """Return arrays that hold codes of texts, and where these contain a code."""
+        """Return arrays that hold codes of strings, and where these contain a code."""
         return [ring.string_cells() for ring in self._rings if ring.holds_strings]
 
     @property
@@ -164,11 +164,11 @@ class Windows:
         return sum(ring.n_entries for ring in self._rings)
 
     def stored(self) -> tuple[StoredRing, ...]:
-        """Return the state. The codes of texts are those of the matcher's pool."""
+        """Return the state. The codes of strings are those of the matcher's pool."""
         return tuple(ring.stored() for ring in self._rings)
 
     def restore(self, stored: Sequence[StoredRing], n_slots: int) -> None:
-        """Restore what windows with columns of the same names stored, in any order.
+        """Restore what windows with the same column names stored, in any order.
 
         Raises ValueError: windows like these cannot have stored it.
         """

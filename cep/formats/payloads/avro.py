@@ -87,7 +87,7 @@ AVRO: PayloadType = _AvroType()
 
 @dataclass(frozen=True, slots=True)
 class AvroFormat(Unquoted):
-    """Messages of Avro; see `RecordFormat`.
+    """Avro messages; see `RecordFormat`.
 
     - `schema`: with a registry the schema of the reader, or empty. Without one the schema of all messages.
     - `what`: the schema, for errors.

@@ -5,8 +5,8 @@ All messages of a call have one schema, so their values come in one order, and e
 union splits the cursors by its branch. Only arrays, maps and whole records that a column wants go through
 fastavro, message by message.
 
-A cursor never leaves its message. If the bytes would make it do so, the message is refused, and what is read
-from then on does not count.
+A cursor never leaves its message. If the bytes would make it do so, the message is refused, and later values
+of the message do not count.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _ALL = slice(None)
 class WantedField:
     """The values that were read for one type at one place.
 
-    `values`: a value for each message, of the type of `node`; NULL where a message has another type, or none.
-    Arrays, maps and whole records are Python values.
+    `values`: a value for each message, of the type of `node`; NULL where a message has a different type, or
+    none. Arrays, maps and whole records are Python values.
     """
 
     node: Node
@@ -108,7 +108,7 @@ class _Cursors:
         return self.reasons
 
     def refuse(self, rows: Rows, bad: Mask, reason: str, path: Path = ()) -> None:
-        """Note which of `rows` are not records; the first reason counts."""
+        """Record which of `rows` are not records; the first reason counts."""
         if not bad.any():
             return
         chosen = np.flatnonzero(bad) if isinstance(rows, slice) else rows[bad]

@@ -1,7 +1,7 @@
 """Avro schemas: what is read from a record, as a tree of nodes.
 
 A schema is refused if a few bytes could keep its reader busy forever: types that contain themselves, and
-arrays of items without a byte.
+arrays whose items take no bytes.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def branches_of(node: Node) -> Iterator[Node]:
 
 
 def at_place(node: Node, place: Sequence[str]) -> list[Node]:
-    """Return the possible types of a field, in all branches of unions; empty: there is no such field."""
+    """Return the possible types of a field, in all branches of unions; empty: no such field exists."""
     found = list(branches_of(node))
     for name in place:
         parts = [

@@ -50,7 +50,7 @@ class FieldValues:
     """The values of messages, or some of them, for a column: each branch of a union gives separate values.
 
     - `values`: a value for each message, NULL where it has none.
-    - `fits`: whether the column can be read from the type of `values`. If not, each value is a problem.
+    - `fits`: whether the column can be read from the type of `values`. If it cannot, each value is a problem.
     - `is_typed`: whether `values` have the types of events (`ARROW_TYPES`).
     - `bad`: by the index of a message its value, if no type can represent it.
     """

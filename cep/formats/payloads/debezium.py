@@ -216,7 +216,7 @@ _MOST_SCHEMAS = 16
 
 
 class _Wanted:
-    """Places in envelopes, as columns of lines of JSON."""
+    """Places in envelopes, as columns of JSON lines."""
 
     def __init__(self, top: tuple[str, ...], kinds: Kinds) -> None:
         self.top, self.kinds = top, kinds
@@ -333,7 +333,7 @@ def _note(problem_of: dict[int, str], bad: Mask, reason: str) -> None:
 def _converted(
     values: pa.Array, convert: Callable[[str], Any], field: Field, problem_of: dict[int, str]
 ) -> pa.Array:
-    """Return texts as other values; those that cannot be converted are problems."""
+    """Return strings as other values; those that cannot be converted are problems."""
     found = []
     for row, text in enumerate(values.to_pylist()):
         value = None

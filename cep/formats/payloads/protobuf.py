@@ -99,7 +99,7 @@ PROTOBUF: PayloadType = _ProtobufType()
 
 @dataclass(frozen=True, slots=True)
 class ProtobufFormat(Unquoted):
-    """Messages of Protocol Buffers; see `RecordFormat`.
+    """Protocol Buffers messages; see `RecordFormat`.
 
     - `descriptor`: a FileDescriptorSet; empty with a registry.
     - `message`: the type of the messages, with its package. Empty: the only one of the set, or that of each

@@ -1,12 +1,12 @@
 """Messages of Protocol Buffers -> columns: one field of all messages at a time, never one message at a time.
 
 Each message has a cursor: `int64[n]` places in one block of bytes. In each step the messages that are at the
-lowest tag read the field after it, by a few operations of numpy. Messages that one program wrote have their
+lowest tag read the field after it, by a few numpy operations. Messages that one program wrote have their
 fields in the same order, so a step serves most of them.
 
 Everything else is left to protobuf's own parser, message by message: possibly invalid messages, groups,
 packed fields, two members of a oneof, text that is not UTF-8, numbers that no column can hold. So that parser
-would give the same result for what is read here, and it alone refuses messages.
+would give the same result for everything that is read here, and only that parser refuses messages.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class Columns:
     # ------------------------------------------------------------ texts
 
     def _check_texts(self) -> None:
-        """Leave messages with texts that are not UTF-8."""
+        """Leave messages with strings that are not UTF-8."""
         if not self._texts:
             return
         n_high = np.zeros(len(self.block.data) + 1, np.int32)

@@ -126,7 +126,7 @@ def message_of(content: bytes, name: str, what: str) -> Descriptor:
 
 
 def pool_of(files: Sequence[Any]) -> Any:
-    """Return a pool with files and the files of Google that they import.
+    """Return a pool with files and with Google's files that they import.
 
     Raises ValueError or TypeError: the files contradict each other, or an imported file is missing.
     """

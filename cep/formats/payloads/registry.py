@@ -1,4 +1,4 @@
-"""The formats of the values of messages: all formats of records, and those that need a schema."""
+"""The formats of message values: all record formats, and those that need a schema."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class PayloadType(Protocol):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Those that are names of files."""
+        """Those of its settings that are file names."""
 
     def open(self, settings: Mapping[str, str], registry: SchemaSource | None) -> RecordFormat:
-        """Return the format. It reads the files. Raises InputError (E0890) for problems of them."""
+        """Return the format. It reads the files. Raises InputError (E0890) for problems with them."""
 
 
 PAYLOADS: Registry[PayloadType] = Registry(

@@ -29,7 +29,7 @@ def absent_fields(
 ) -> dict[str, str]:
     """Return the columns whose field none of these records has, and what they have instead.
 
-    `records`: objects of JSON. `events`: their events, before any is refused. Columns that are missing here
+    `records`: JSON objects. `events`: their events, before any is refused. Columns that are missing here
     are not checked. `roots`: where in a record an object with the fields may be.
     """
     n, names = events.num_rows, events.column_names

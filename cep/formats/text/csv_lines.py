@@ -105,8 +105,8 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
     """Decode `lines`; with `is_last` no lines follow them.
 
     Empty lines are neither events nor problems. `header` has every column of `stream`, each once. The index
-    of an event is its first line; `Decoded.records` has each record on its first line, and nothing on its
-    further lines.
+    of an event is its first line; `Decoded.records` contains each record at its first line, and nothing at
+    its other lines.
     """
     form = _form_of(stream.csv)
     lines = lines.objects() if isinstance(lines, Lines) else list(lines)
@@ -321,12 +321,12 @@ CSV_LINES: RecordFormat = _CsvLines()
 
 
 def usual_numbers(texts: pa.Array, field: Field, layout: CsvLayout) -> tuple[pa.Array, Mask | None]:
-    """Return the texts of a column with numbers as `column_from_text` reads them.
+    """Return the strings of a column with numbers as `column_from_text` reads them.
 
     Returns
     -------
     pa.Array
-        The texts, NULL for a number whose form is not that of the layout.
+        The strings, NULL for a number whose form is not that of the layout.
     bool[n] or None
         The rows with such numbers; None: there are none.
     """

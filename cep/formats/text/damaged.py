@@ -35,7 +35,7 @@ _SIGNS = 16
 
 
 def bytes_behind_end(name: str, n_bytes: int, form: str) -> InputError:
-    """Return the error for a file that was read completely but has bytes after its end."""
+    """Return the error for a file that was read completely but has extra bytes after its end."""
     word = "byte" if n_bytes == 1 else "bytes"
     return InputError(
         BYTES_BEHIND,

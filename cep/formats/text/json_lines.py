@@ -15,7 +15,7 @@ or not at all:
   in the middle. Once few lines remain, they are read one by one.
 - Values outside the range of their type show in Arrow's columns: their lines are read again for the
   reason.
-- Arrow reads no texts as numbers, not even `NUMBER_WORDS`.
+- Arrow reads no strings as numbers, not even `NUMBER_WORDS`.
 - Arrow reads only whole arrays. Lines with a column that is an element are all read one by one.
 - Arrow has no maps, and if some counts of a column have fractions, it turns all of them into DOUBLE.
 

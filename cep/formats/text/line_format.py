@@ -34,7 +34,7 @@ def no_header(file: str, lines: Sequence[bytes], is_last: bool) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LineFormat(Unquoted):
-    """A `RecordFormat` whose records are complete lines in UTF-8: it only needs `parse`."""
+    """A `RecordFormat` whose records are complete lines in UTF-8; it only needs `parse`."""
 
     name: str
     suffixes: tuple[str, ...]

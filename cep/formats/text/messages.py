@@ -1,7 +1,7 @@
 """Messages of a topic -> events: each value is a separate record, independent of the values around it.
 
-Values are decoded by the readers of lines (`RecordFormat`). This module judges what a line of a file may do
-and a message may not: continue in the next record, or be nothing at all.
+Values are decoded by the readers of lines (`RecordFormat`). This module handles what a line of a file may do
+but a message may not: continue in the next record, or be empty.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Messages:
     """Messages of one origin, in their order.
 
     `origin`: what dead letters name as their source: ``orders[3]``. `positions`: int64[n], ascending: the
-    offset of each message. `columns`: what else is known about the messages, by the name of the stream's
-    column: texts, or values in the types of `event_table_schema`.
+    offset of each message. `columns`: other values of the messages, by the name of the stream's column:
+    strings, or values in the types of `event_table_schema`.
     """
 
     origin: str

@@ -51,8 +51,8 @@ def line_blocks(
 
     `bounds`: only these bytes, of an uncompressed file. A line ends in a line feed, or a carriage return and
     a line feed. Bytes that are not characters of `encoding` become invalid UTF-8. Raises InputError: the file
-    cannot be read; what could be read was yielded before. E0624: the whole file was read, but other bytes
-    follow its end.
+    cannot be read; anything that could be read was yielded before. E0624: the whole file was read, but other
+    bytes follow its end.
     """
     n_lines = 0
     pending: list[bytes] = []

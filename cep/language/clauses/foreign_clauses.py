@@ -54,7 +54,7 @@ _BEHIND_STREAM = frozenset(("PARTITION", "JOIN", "WHERE", "PATTERN", "WINDOW"))
 
 
 def foreign_clause(cursor: Cursor, behind: str) -> ForeignClause | None:
-    """Return the clause of another language at the cursor, if it is one; `behind` is the clause before it."""
+    """Return the clause of another language at the cursor, if any; `behind` is the clause before it."""
     token, after = cursor.now, cursor.ahead()
     if token.word == "GROUP" and after.word == "BY":
         return ForeignClause("a rule has no `GROUP BY`", Span(token.start, after.end), _key_instead(cursor))

@@ -1,4 +1,4 @@
-"""The clause JOIN: a table, and which columns of an event are its key."""
+"""The clause JOIN: a table, and the columns of an event that are its key."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def _rule(steps: Sequence[_Step], within: str, *, is_each: bool, key: str = "") 
 
 
 def rule_of_eql(text: str) -> str | None:
-    """Return the rule equivalent to a sequence of EQL; ``process.name`` is the column process_name."""
+    """Return the rule that is equivalent to an EQL sequence; ``process.name`` is the column process_name."""
     begin = text.find("sequence")
     head = _EQL_HEAD.match(text, begin) if begin >= 0 else None
     if head is None:

@@ -79,7 +79,7 @@ def one_line(text: str) -> str:
 
 
 def condition_of(text: str) -> str:
-    """Return a condition in the form of rules: texts in single quotes, AND, OR, =."""
+    """Return a condition in the form of rules: strings in single quotes, AND, OR, =."""
     text = _DOUBLE_QUOTED.sub(r"'\1'", one_line(text))
     text = text.replace("&&", "AND").replace("||", "OR").replace("==", "=")
     return re.sub(r"\b(?:and|or|not|in|like|is|null)\b", lambda word: word[0].upper(), text)

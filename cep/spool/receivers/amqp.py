@@ -52,7 +52,7 @@ class AmqpReceiver(ServerReceiver[AmqpSettings]):
         self._run(None, threading.Event())
 
     def run(self, intake: Intake, stopped: threading.Event) -> None:
-        """Take messages until `stopped` is set; after a lost connection it connects again."""
+        """Take messages until `stopped` is set; reconnect after a lost connection."""
         while not stopped.is_set():
             try:
                 self._run(intake, stopped)

@@ -1,4 +1,4 @@
-"""Lines of text protocols as JSON events. A line that does not have the form stays as it is.
+"""Lines of text protocols as JSON events. A line in another form is kept unchanged.
 
 A pipeline turns such a line into a dead letter, so nothing disappears.
 """

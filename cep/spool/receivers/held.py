@@ -29,7 +29,7 @@ class HeldBatches(Generic[T]):
     """Batches on their way through the intake, in order. For one thread.
 
     `wake`: is called from another thread when `settled` has something to yield. `clock`: returns seconds,
-    counted from any start.
+    since any fixed time.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class HeldBatches(Generic[T]):
 
     @property
     def n_messages(self) -> int:
-        """Messages that are on their way or wait for room."""
+        """Messages that are on their way or are waiting for room."""
         return sum(len(held.batch) for held in self._held)
 
     @property
     def is_full(self) -> bool:
-        """Whether a batch waits for room: nothing more should be offered."""
+        """Whether a batch is waiting for room; if so, nothing more should be offered."""
         return self._is_full
 
     def offer(self, batch: ReceivedBatch, what: T) -> None:
@@ -64,7 +64,7 @@ class HeldBatches(Generic[T]):
         self._offer(held, is_again=False)
 
     def settled(self) -> Iterator[tuple[T, int, Outcome]]:
-        """Yield what can be acknowledged now, with its messages; offer again what found no room.
+        """Yield what can be acknowledged now, with its messages; offer refused batches again.
 
         Everything that was offered before it has been yielded before it.
         """

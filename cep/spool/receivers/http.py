@@ -51,14 +51,14 @@ _ACCEPTED, _TOO_MANY, _UNAVAILABLE = 202, 429, 503
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """How messages are taken by HTTP.
+    """How messages are received over HTTP.
 
     - `token`: every request with messages must have it: ``Authorization: Bearer TOKEN``; "": none.
-    - `max_body_bytes`: the maximum of one request.
+    - `max_body_bytes`: the maximum size of one request.
     - `max_connections`, `max_connections_of_one`: the maximum number at one time, of all addresses and of
       one.
     - `max_reading_bytes`: the maximum of all bodies that are being read. An address gets the same share of
-      them as of connections.
+      these as of connections.
     - `min_rate`: bytes of a body that a client must send per second, averaged over `slow_seconds`.
     - `headers`: headers that are kept, in lower case; each becomes a column ``header.NAME``.
     - `retry_seconds`: how long a sender should wait when there is no room.

@@ -22,7 +22,7 @@ def origin_of(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """Limits of what clients may have at one time.
+    """Limits on what clients may have at one time.
 
     `connections` and `connections_of_one`: connections of all addresses, and of one. `n_bytes`: bytes of all
     bodies that are being read. An address gets the same share as of connections. `body_bytes`: bytes of one
@@ -42,7 +42,7 @@ class ClientLimits:
 
     @property
     def bytes_of_all(self) -> int:
-        """Bytes of all bodies; one address never gets them all unless it may have all connections."""
+        """Bytes of all bodies. One address never gets all of them unless it may have all connections."""
         n_shares = max(self.connections // min(self.connections_of_one, self.connections), 1)
         return max(self.n_bytes, self.bytes_of_one * n_shares)
 
@@ -77,7 +77,7 @@ class Clients:
         return ""
 
     def leave(self, origin: str) -> None:
-        """Note that an accepted connection has ended."""
+        """Record that an accepted connection has ended."""
         self._n_connections -= 1
         self._connections[origin] -= 1
         if not self._connections[origin]:
@@ -101,13 +101,13 @@ class Clients:
         return is_oldest or self._bytes[body.origin] + n_bytes <= self.limits.bytes_of_one
 
     def hold(self, body: Body, n_bytes: int) -> None:
-        """Note that this many bytes of a body have arrived."""
+        """Record that this many bytes of a body have arrived."""
         body.n_bytes += n_bytes
         self._bytes[body.origin] += n_bytes
         self._n_bytes += n_bytes
 
     def end(self, body: Body) -> None:
-        """Note that nobody holds the bytes of a body any longer."""
+        """Record that the bytes of a body are no longer held."""
         self._n_bytes -= body.n_bytes
         self._bytes[body.origin] -= body.n_bytes
         self._bodies[body.origin].remove(body)

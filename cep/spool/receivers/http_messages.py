@@ -1,4 +1,4 @@
-"""Requests of HTTP/1.1, read from a stream of bytes with limits; and the messages in their bodies."""
+"""HTTP/1.1 requests, read from a byte stream within limits, and the messages in their bodies."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ async def read_body(
 ) -> bytes:
     """Return the body of a request; `length` is None if it comes in chunks. Raises RequestError.
 
-    `most`: the maximum number of bytes of a body. `came`: is called with the number of bytes of each piece
-    that has arrived. It may raise RequestError.
+    `most`: the maximum number of bytes of a body. `came`: is called with the size in bytes of each piece that
+    arrives. It may raise RequestError.
     """
     found = _BodyReader(reader, most, came)
     try:
@@ -176,7 +176,8 @@ async def read_body(
 def messages_of(body: bytes, content_type: str) -> list[bytes]:
     """Return the messages in a body; raises RequestError for too many messages or an unreadable array.
 
-    Whether a message is an event is not checked here: a pipeline turns one that is not into a dead letter.
+    It is not checked here whether a message is an event: if it is not, a pipeline turns it into a dead
+    letter.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind in _LINES or kind.startswith("text/"):

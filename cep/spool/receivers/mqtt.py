@@ -33,7 +33,7 @@ class MqttSettings(ServerSettings):
 
     - `topics`: topic filters: ``sensors/+/temperature``; ``$share/GROUP/FILTER`` shares messages among
       spools.
-    - `client_id`: the name of the session: the broker keeps messages for it while the spool does not run.
+    - `client_id`: the name of the session: the broker keeps messages for it while the spool is not running.
     - `qos`: 0: a message may be lost on the way; 1: it arrives at least once.
     - `in_flight`: messages that the broker sends before the first of them is acknowledged.
     """
@@ -82,7 +82,7 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
             self._pending.clear()  # the broker sends them again
 
     def run(self, intake: Intake, stopped: threading.Event) -> None:
-        """Take messages until `stopped` is set; after a lost connection it connects again."""
+        """Take messages until `stopped` is set; reconnect after a lost connection."""
         client = self._client()
         held: HeldBatches[tuple[int, list[tuple[int, int]]]] = HeldBatches(intake, self._changed.set)
         self._connect(client)

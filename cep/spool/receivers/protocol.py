@@ -35,7 +35,7 @@ S = TypeVar("S", bound=ServerSettings)
 
 @dataclass(eq=False)
 class ServerReceiver(Generic[S]):
-    """What all receivers that connect to a server have in common.
+    """The common settings of all receivers that connect to a server.
 
     `now_us`: the wall clock: microseconds since 1970. `say`: receives a sentence when the connection is lost
     or works again.

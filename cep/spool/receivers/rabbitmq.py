@@ -1,4 +1,4 @@
-"""Takes messages of a queue of RabbitMQ (AMQP 0-9-1): acknowledged when they are on disk."""
+"""Takes messages of a RabbitMQ queue (AMQP 0-9-1): acknowledged when they are on disk."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
             _close(connection)
 
     def run(self, intake: Intake, stopped: threading.Event) -> None:
-        """Take messages until `stopped` is set; after a lost connection it connects again."""
+        """Take messages until `stopped` is set; reconnect after a lost connection."""
         import pika.exceptions
 
         while not stopped.is_set():

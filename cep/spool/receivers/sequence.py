@@ -1,4 +1,4 @@
-"""Gaps in the numbers of a sender: what nobody sends again is at least counted."""
+"""Gaps in the numbers of a sender: messages that nobody sends again are at least counted."""
 
 from __future__ import annotations
 

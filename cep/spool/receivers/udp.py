@@ -1,4 +1,4 @@
-"""Takes datagrams. Nobody sends one again; those that the system drops before they are taken are counted."""
+"""Takes datagrams. Datagrams are never sent again; those that the system drops first are counted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class UdpSettings:
 
     - `form`: the form in which a message is stored (`FORMS`).
     - `has_lines`: whether each line of a datagram is a message.
-    - `sequence`: the name of a number in messages of JSON by which gaps are counted; "": none.
+    - `sequence`: the name of a number in JSON messages by which gaps are counted; "": none.
     - `buffer_bytes`: the bytes that the system may keep until they are taken; it may allow less.
     """
 

@@ -1,4 +1,4 @@
-"""Takes messages of a SUB or a PULL socket of ZeroMQ. Nobody sends one again; gaps can be counted."""
+"""Takes messages of a ZeroMQ SUB or PULL socket. Messages are never sent again; gaps can be counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ZmqSettings:
     - `connect`, `bind`: addresses: ``tcp://host:5556``.
     - `kind`: ``sub`` or ``pull``.
     - `subscribe`: prefixes of the messages that a SUB socket takes; (): all messages.
-    - `sequence`: the name of a number in messages of JSON by which gaps are counted; "": none.
+    - `sequence`: the name of a number in JSON messages by which gaps are counted; "": none.
     - `sequence_part`: the index of the part of a message that is such a number; None: no part is.
     - `most`: the maximum number of messages that the socket keeps until they are taken (its high-water mark).
     """

@@ -24,8 +24,8 @@ class Entry:
     - `start`, `end`: bytes from `start` up to `end`; `end` was the size of the file, or the end of its last
       whole line.
     - `mtime_ns`: when the file was last changed.
-    - `mark`: CRC-32 of the first and the last bytes before `end` (`mark_of`), which a file that has grown
-      still contains there.
+    - `mark`: CRC-32 of the first and the last bytes before `end` (`mark_of`), which do not change when the
+      file grows.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Entry:
 class FileLog:
     """The entries that are still needed, and the last one of each file.
 
-    A file that is followed gets an entry in each micro-batch. So a run forgets those that are written.
+    A growing file gets an entry in each micro-batch, so a run forgets entries that are written.
     """
 
     path: Path

@@ -1,7 +1,7 @@
 """A folder of files as a sink: each micro-batch has its own subfolder.
 
-The subfolder is named after stream and micro-batch, and replaces one of the same name. So a micro-batch that
-is repeated after a crash replaces its earlier output.
+The subfolder is named after stream and micro-batch, and replaces one with the same name. So a micro-batch
+that is repeated after a crash replaces its earlier output.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class _Written:
 class FolderSink:
     """A folder on a local disk, written in the workers; see `WorkerSink`.
 
-    Spark's own writer would first convert matches to rows, four microseconds each. It needs a job for each
-    sink, and the output would have to be kept before: half a second in each micro-batch.
+    Spark's own writer would first convert matches to rows, four microseconds each. It would also need a job
+    for each sink, and the output would have to be kept for it: half a second in each micro-batch.
     """
 
     output: Output
@@ -222,7 +222,7 @@ class FolderSink:
 class ObjectSink:
     """A folder on remote storage, to which a stream writes a file in each micro-batch; see `TableSink`.
 
-    Spark's own writer would need about a hundred requests to an object store, and this needs two. The name of
+    Spark's own writer would need about a hundred requests to an object store; this one needs two. The name of
     the file contains the plan of the micro-batch, so the same micro-batch replaces it in one step.
     """
 
@@ -312,7 +312,7 @@ class FolderSinkOfSpark:
         _require_same(self._written, batch)
 
     def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
-        """Write the rows by Spark; without rows, only the first micro-batch, so that the path exists."""
+        """Write the rows with Spark; without rows, only the first micro-batch, so that the path exists."""
         if rows.n_rows or batch.number == 0:
             frame = self.writer.for_spark(rows.frame)
             writer = frame.write.mode("overwrite").format(self.writer.name)

@@ -1,9 +1,8 @@
-"""Files of events as a source: a folder of files, or one file.
+"""Event files as a source: a folder of files, or one file.
 
 A micro-batch reads new files, and lines that were added to text files. The age of a file does not matter: a
-copy that preserves a time of ten days ago is as new as any other file.
-If they are not all read together, the files with the earliest events come first, then those that were changed
-first.
+copy that preserves a time of ten days ago is as new as any other file. If not all files are read together,
+the files with the earliest events come first, then those that were changed first.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class FolderSource:
     has_begun: bool = False
 
     def check(self) -> None:
-        """Refuse a place without files, unless some may arrive later, or were read and may be gone."""
+        """Refuse a place without files, unless files may arrive later, or were read and may be gone."""
         grows = not isinstance(FORMATS.get(self.file_format), FileFormat)
         pattern = self.reading.pattern
         may_be_empty = pattern is not None or Path(self.path).is_dir()
@@ -392,7 +391,7 @@ def end_of_last_record(path: Path, start: int, end: int, quote: bytes) -> int:
     """Return the end of the last CSV record between `start` and `end`, if a quoted field is open at `end`.
 
     The number of quotes shows whether a quote is open. A record has at most `MAX_RECORD_LINES` lines: if none
-    of that many lines opens it, a quote is misplaced, and nothing waits for another.
+    of that many lines opens it, a quote is misplaced, and reading does not wait for another one.
     """
     try:
         with path.open("rb") as file:

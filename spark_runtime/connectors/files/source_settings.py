@@ -1,4 +1,4 @@
-"""Files of events as a source: the settings, and the choice of the reader. Only for the driver."""
+"""Event files as a source: the settings, and the choice of the reader. Only for the driver."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def time_span(
 ) -> TimeSpan:
     """Return the time span of bytes `bounds` of a file; `is_plain`: it is uncompressed text.
 
-    A file that cannot be read has none: its reader reports the problem. If event times are estimated, the end
-    is unknown, because it depends on earlier records.
+    A file that cannot be read has no time span: its reader reports the problem. If event times are estimated,
+    the end is unknown, because it depends on earlier records.
     """
     try:
         found = FORMATS.get(file_format)

@@ -29,7 +29,7 @@ class FileWriter(Protocol):
 
     @property
     def spark_options(self) -> Mapping[str, str]:
-        """The options for writing the format by Spark."""
+        """The options for writing the format with Spark."""
 
     @property
     def has_columns(self) -> bool:
@@ -109,9 +109,9 @@ class ParquetWriter:
 
 @dataclass(frozen=True, slots=True)
 class CsvWriter:
-    """A line of names, and a line for each row, as in RFC 4180; lists and events are JSON texts.
+    """A line of names, and a line for each row, as in RFC 4180; lists and events are JSON strings.
 
-    NULL is an empty field; an empty text is two quotes.
+    NULL is an empty field; an empty string is two quotes.
     """
 
     name: str = "csv"
@@ -138,7 +138,7 @@ class CsvWriter:
         return frame.withColumns({name: F.to_json(frame[name], options) for name in names})
 
     def can_write(self, output: Output) -> bool:
-        """Return True: it supports all columns."""
+        """Return True: the format supports all columns."""
         return True
 
     def write(self, file: Path, rows: Rows | Collected) -> None:

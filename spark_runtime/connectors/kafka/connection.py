@@ -1,6 +1,6 @@
 """The connection to Kafka that source and sink share: settings, secrets, and errors.
 
-A connection holds names of secrets, `${NAME}`. They are looked up in the environment where a client is
+A connection contains the names of secrets, `${NAME}`. They are looked up in the environment where a client is
 created, so neither the checkpoint nor a task that Spark stores contains them.
 """
 

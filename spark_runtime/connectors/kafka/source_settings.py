@@ -53,7 +53,7 @@ class KafkaOfSparkSpec:
 
     @property
     def place(self) -> str:
-        """The topics; the connector has a log of its own."""
+        """The topics; the connector has its own log."""
         return f"{self.read.place} via spark"
 
     def open(self, context: SourceContext) -> KafkaOfSpark:

@@ -1,8 +1,8 @@
-"""How much of each partition a micro-batch reads if it cannot read everything: they advance together in time.
+"""How much of each partition a micro-batch reads if it cannot read everything: partitions advance together.
 
-The same span of event time has different numbers of messages in partitions of different density. Shares by
-number would read one partition months ahead of another, and its events would wait in the state. So the shares
-end at about the same event time.
+The same span of event time contains different numbers of messages in partitions of different density. Shares
+by number would read one partition months ahead of another, and its events would wait in the state. So the
+shares end at about the same event time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ P = TypeVar("P", bound=Hashable)
 
 
 def shares_by_time(backlogs: Mapping[P, Backlog], most: int) -> dict[P, int]:
-    """Return how many messages to read of each partition, at most `most` in all.
+    """Return how many messages to read from each partition, at most `most` in total.
 
     Between the first and the last message of a partition, times are assumed to rise evenly. A partition
-    without a known first time comes first, because it may lag by any time.
+    without a known first time comes first, because it may lag by any amount.
 
     `most`: at least 1.
     """

@@ -38,7 +38,7 @@ class EventLoop:
             raise
 
     def close(self) -> None:
-        """End the loop, and all tasks that still run in it."""
+        """End the loop, and all tasks that are still running in it."""
         if self._loop.is_closed():
             return
         with suppress(FutureTimeoutError):
@@ -50,7 +50,7 @@ class EventLoop:
 
 
 def keep_quiet(package: str) -> None:
-    """Keep a package's log from standard error; a program that sets up logging still gets it."""
+    """Keep a package's log off standard error; a program that sets up logging still gets it."""
     logger = logging.getLogger(package)
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())

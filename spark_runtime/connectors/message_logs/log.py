@@ -1,8 +1,8 @@
 """The protocol of a log of messages: partitions, positions in them, and messages that can be read again.
 
-A log has two forms. A `MessageLog` says where it is, and is sent to the workers. A `LogClient` is connected.
-Planning, decoding, tombstones and lost messages are the same for all logs (`planner`, `source`), so a new log
-needs a `MessageLog`, a `LogClient` and its settings.
+A log has two forms. A `MessageLog` says where the log is, and is sent to the workers. A `LogClient` is
+connected to it. Planning, decoding, tombstones and lost messages are the same for all logs (`planner`,
+`source`), so a new log needs a `MessageLog`, a `LogClient` and its settings.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Incarnation(NamedTuple):
     """The identity of a log, which distinguishes it from a deleted log with the same name.
 
     `text`: the text that a checkpoint stores, such as an identifier; empty if the server has none. `is_same`:
-    whether it is the log that the checkpoint knows.
+    whether it is the log in the checkpoint.
     """
 
     text: str
@@ -143,7 +143,7 @@ class LogClient(Protocol):
     ) -> Mapping[Place, Portion | None]:
         """Return the first messages between two positions of each partition, `PEEK_MESSAGES` or fewer.
 
-        None: they did not arrive soon, or are gone.
+        None: they did not arrive in time, or are gone.
         """
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class LogClient(Protocol):
 
 @runtime_checkable
 class AheadReader(Protocol):
-    """A client of a log whose positions do not count messages: it must be read to find its end.
+    """A client of a log whose positions do not count messages: the log must be read to find its end.
 
     Its `ends` returns where `latest` starts; `ends_behind` reads ahead, and remembers what it has seen.
     """
@@ -189,7 +189,7 @@ class AheadReader(Protocol):
 
 
 class MessageLog(Protocol):
-    """The place of a log. It holds no connection and no secret; it can be compared and hashed."""
+    """The place of a log. It contains no connection and no secret; it can be compared and hashed."""
 
     @property
     def connected_to(self) -> Hashable:

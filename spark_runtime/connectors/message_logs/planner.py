@@ -77,7 +77,7 @@ class MessagePlanner:
     # ------------------------------------------------------------ offsets
 
     def start(self) -> dict[str, Any]:
-        """Return where the stream starts; after its first start, a file in the checkpoint contains it."""
+        """Return the offset at which the stream starts, which is stored in the checkpoint."""
         if self._start is None:
             file = Path(self.reading.start_file) if self.reading.start_file else None
             if file is not None and file.exists():
@@ -191,7 +191,7 @@ class MessagePlanner:
     # ------------------------------------------------------------ ranges
 
     def stop_at_now(self) -> None:
-        """Ignore everything after the present ends of the partitions."""
+        """Ignore everything after the current ends of the partitions."""
         ahead = self._ahead()
         if ahead is not None:
             ahead.stop_at_now()
@@ -200,7 +200,7 @@ class MessagePlanner:
             self._is_fixed = True
 
     def everything(self) -> list[tuple[int, MessageRange]]:
-        """Return all present input."""
+        """Return the end of all current input."""
         if not self.reading.log.reads_ahead:
             self._look(self.start())
             return self.ranges(self.start(), self._after(self.start(), None))
@@ -298,7 +298,7 @@ class MessagePlanner:
             self._open = None
 
     def lost(self) -> int:
-        """Return how many messages were removed unread, as far as planning has found out."""
+        """Return how many messages were removed unread, as far as planning has discovered."""
         return sum(sum(gaps.values()) for gaps in self._all_lost())
 
     def _all_lost(self) -> tuple[Mapping[str, int], ...]:

@@ -196,9 +196,9 @@ class MessageSettings:
 class PositionNames:
     """How `from` names partitions and their positions.
 
-    `example`: an example of correct input: ``offsets: {0: 100, 1: 250}``. `origin`: returns the log's name of
-    the partition that a name means; None if it is unclear or unknown. `problem`: the text of the error, and
-    the help.
+    `example`: an example of correct input: ``offsets: {0: 100, 1: 250}``. `origin`: returns the log's name
+    for the partition that a name stands for; None if it is unclear or unknown. `problem`: the text of the
+    error, and the help.
     """
 
     example: str

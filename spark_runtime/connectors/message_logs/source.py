@@ -51,7 +51,7 @@ class MessageSource:
         return MessagePlanner(self.reading)
 
     def everything(self) -> list[tuple[int, MessageRange]]:
-        """Return ranges of all present messages."""
+        """Return ranges of all messages that exist now."""
         planner = self.planner()
         try:
             return planner.everything()

@@ -1,1 +1,1 @@
-"""Streams of NATS JetStream as a source of events."""
+"""NATS JetStream streams as a source of events."""

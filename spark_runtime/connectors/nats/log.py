@@ -1,4 +1,4 @@
-"""Streams of NATS JetStream as a log of messages: a position is a sequence number of the stream.
+"""NATS JetStream streams as a log of messages: a position is a sequence number of the stream.
 
 Each range is read by its own consumer, which acknowledges nothing and ends with the range. So the range can
 be read again, and the server stores nothing for the pipeline.
@@ -334,7 +334,7 @@ class NatsClient:
 
 
 def overlap(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether some subject matches two filters, which are given by their words."""
+    """Return whether some subject matches two filters, which are given as words."""
     if not one or not other:
         return not one and not other
     if one[0] == ALL or other[0] == ALL:

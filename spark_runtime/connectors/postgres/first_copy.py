@@ -1,8 +1,8 @@
-"""The present rows of tables: read by a batch, or stored in files as the first copy of a stream.
+"""The current rows of tables: read by a batch, or stored in files as the first copy of a stream.
 
 A first copy shows the tables at the moment at which the slot was created. Earlier commits are in the copy,
-later ones are in the log, and none are in both. A server exports this moment only once, but a micro-batch may
-be repeated. So the copy is written to files in the checkpoint before anything is read.
+later ones are in the log, and no commit is in both. A server exports this moment only once, but a micro-batch
+may be repeated. So the copy is written to files in the checkpoint before anything is read.
 """
 
 from __future__ import annotations
@@ -114,13 +114,13 @@ def write(
 
 
 def read_file(reading: PostgresReading, number: int) -> pa.RecordBatch:
-    """Return the rows of a file of the copy as texts."""
+    """Return the rows of a file of the copy as strings."""
     with pa.input_stream(reading.copy_file(number), compression="zstd") as source:
         return as_texts(reading, source.read())
 
 
 def read_tables(reading: PostgresReading, connection: Any) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Yield all present rows as texts: the LSN of the log, the time, the rows."""
+    """Yield all current rows as strings: the LSN of the log, the time, the rows."""
     with meant(reading, "its tables"):
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         [(lsn,)] = connection.execute(
@@ -133,7 +133,7 @@ def read_tables(reading: PostgresReading, connection: Any) -> Iterator[tuple[int
 
 
 def as_texts(reading: PostgresReading, content: bytes) -> pa.RecordBatch:
-    """Return rows of CSV as texts: the number of the table, then its columns."""
+    """Return CSV rows as strings: the number of the table, then its columns."""
     names = [str(number) for number in range(1 + len(reading.of_row))]
     table = pyarrow.csv.read_csv(
         pa.BufferReader(content),

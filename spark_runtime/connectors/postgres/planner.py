@@ -58,7 +58,7 @@ class PostgresPlanner:
     # ------------------------------------------------------------ the start
 
     def start(self) -> dict[str, Any]:
-        """Return where the stream starts; after its first start, a file in the checkpoint contains it."""
+        """Return the offset at which the stream starts, which is stored in the checkpoint."""
         begun = self._beginning
         return {"copy": 0, "lsn": begun["lsn"], **self._kept_in_offset(begun[_PUBLISHED])}
 
@@ -152,7 +152,7 @@ class PostgresPlanner:
         return {"copy": start["copy"], "lsn": end, **self._kept_in_offset(published)}
 
     def stop_at_now(self) -> None:
-        """Ignore everything after the present end of the log."""
+        """Ignore everything after the current end of the log."""
         self.start()
         self._limit = self._slot().flushed
 
@@ -174,13 +174,13 @@ class PostgresPlanner:
     def commit(self, end: Offset) -> None:
         """Record that the output of everything before `end` is written.
 
-        Spark records this a moment later. If it dies before, it repeats the micro-batch. So the slot releases
-        the log before `end` only when the next micro-batch is planned.
+        Spark records this a moment later. If it dies before that, it repeats the micro-batch. So the slot
+        releases the log before `end` only when the next micro-batch is planned.
         """
         self._committed = end
 
     def close(self, counts: Counts) -> None:
-        """Close the connection. The run may be stopped while another thread copies."""
+        """Close the connection. The run may be stopped while another thread is copying."""
         self._stopped.set()
         if self._kept is not None and not self._is_copying:
             self._kept.close()

@@ -117,8 +117,8 @@ def quoted(name: str) -> str:
 def look(reading: PostgresReading, connection: Any) -> Record:
     """Return the description of the publication; it has no `oid` if the publication is missing.
 
-    It includes everything committed before the end of the log at the time of the call. Raises StateError: a
-    transaction that changes it is open for too long (E0868).
+    The description includes everything committed before the end of the log at the time of the call. Raises
+    StateError: a transaction that changes it is open for too long (E0868).
     """
     deadline = time.monotonic() + WAIT_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""Turns rows of tables, as texts with metadata of their changes, into events and dead letters."""
+"""Turns rows of tables, given as strings with metadata of their changes, into events and dead letters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _IDENTITY = "say ALTER TABLE ... REPLICA IDENTITY FULL"
 class Rows:
     """Rows of tables, and their metadata.
 
-    - `sources`: the source of each row that dead letters name.
+    - `sources`: the source of each row, as dead letters name it.
     - `positions`: int64[n]: the position that they name.
     - `texts`: the values by column of the stream, those of the row before a change included.
     - `known`: the metadata (`METADATA`), by name: texts, numbers, or microseconds since 1970.

@@ -73,7 +73,7 @@ def _asked(connection: Any, statement: str, *given: Any) -> list[tuple[Any, ...]
 
 @contextmanager
 def meant(reading: PostgresReading, doing: str) -> Iterator[None]:
-    """Turn errors of psycopg into errors that a user sees; `doing` names the failed action."""
+    """Turn psycopg errors into errors for users; `doing` names the failed action."""
     import psycopg
 
     try:

@@ -10,7 +10,7 @@ _DATA = b"\x00Su"
 
 
 def value(message: bytes) -> bytes | None:
-    """Return the body of a message; None if it has none. Other bytes than AMQP 1.0 are the body itself."""
+    """Return the body of a message; None if it has none. Bytes that are not AMQP 1.0 are the body itself."""
     if message[:3] == _DATA and len(message) > 4:
         if message[3] == _SMALL and message[4] == len(message) - 5:
             return message[5:]
@@ -41,7 +41,7 @@ def decoded(message: bytes) -> Any:
 
 
 def headers(message: bytes) -> dict[str, str | None]:
-    """Return the application properties of a message as texts."""
+    """Return the application properties of a message as strings."""
     found = decoded(message)
     properties = {} if found is None else found.application_properties or {}
     return {_text(name) or "": _text(item) for name, item in properties.items()}

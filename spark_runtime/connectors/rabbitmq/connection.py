@@ -25,7 +25,7 @@ _NOT_FOUND, _REFUSED = 404, 403
 class Address:
     """The address of a broker, and the credentials.
 
-    - `user`, `password`: the credentials. In them, `${NAME}` is an environment variable.
+    - `user`, `password`: the credentials, in which `${NAME}` is an environment variable.
     - `virtual_host`: the part of the broker that contains the queue.
     - `has_tls`: whether the connection is encrypted; if so, the broker's certificate is verified.
     - `ca_file`: the trusted certificates; empty: those of the system.

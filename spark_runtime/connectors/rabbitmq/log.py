@@ -105,7 +105,7 @@ class _Chunk(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The chunk as a text, which ends with its offset."""
+        """The chunk as a string, which ends with its offset."""
         return f"stored {datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat()} at offset {self.first}"
 
 
@@ -147,7 +147,7 @@ class RabbitClient:
         """Return the offset and the time of the last chunk of each stream.
 
         The protocol has no identifier of a stream. But a chunk is stored once, at a certain time: the same
-        stream still has a chunk that it had, or has removed it.
+        stream either still has a chunk or has removed it.
         """
         # The chunk that is stored next is older than the one compared now.
         unseen = [stream for stream in known if stream not in self._last]

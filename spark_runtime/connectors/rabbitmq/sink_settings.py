@@ -43,7 +43,7 @@ class RabbitSpec:
     routing_key: str
 
     def places(self, output: Output) -> Sequence[Place]:
-        """Return the queue or the exchange with its key; messages of other kinds have another `type`."""
+        """Return the queue or the exchange with its key; messages of other kinds have a different `type`."""
         target = self.address
         names = (target.virtual_host, self.exchange, self.routing_key, output.kind)
         shown = f"exchange `{self.exchange}` with its key" if self.exchange else f"queue `{self.routing_key}`"

@@ -61,7 +61,7 @@ class SpoolPlanner:
         return self.reading.reader or "pipeline-" + hashlib.sha256(self.reading.log.encode()).hexdigest()[:16]
 
     def start(self) -> list[int]:
-        """Return where the stream starts; after its first start, a file in the checkpoint contains it."""
+        """Return the offset at which the stream starts, which is stored in the checkpoint."""
         if self._start is None:
             if not self.reading.log:
                 return list(self._first_place())
@@ -83,11 +83,11 @@ class SpoolPlanner:
         return list(self._cut(begin, end))
 
     def stop_at_now(self) -> None:
-        """Ignore everything after the present end of the spool."""
+        """Ignore everything after the current end of the spool."""
         self._fixed = self._end()
 
     def everything(self) -> list[tuple[int, SpoolRange]]:
-        """Return all present input."""
+        """Return the end of all current input."""
         return self.ranges(self._first_place(), self._end())
 
     def ranges(self, start: Offset, end: Offset) -> list[tuple[int, SpoolRange]]:

@@ -44,7 +44,7 @@ class SpoolSource:
         return SpoolPlanner(self.reading)
 
     def everything(self) -> list[tuple[int, SpoolRange]]:
-        """Return ranges of all present messages."""
+        """Return ranges of all messages that exist now."""
         return self.planner().everything()
 
     def partition(self, part: Range) -> str:

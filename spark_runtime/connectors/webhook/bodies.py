@@ -1,4 +1,4 @@
-"""Makes the body of a request from messages, and reads the response about each of them."""
+"""Creates the body of a request from messages, and reads what the response says about each message."""
 
 from __future__ import annotations
 

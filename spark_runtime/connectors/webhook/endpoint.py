@@ -24,7 +24,7 @@ class Endpoint:
     - `url`: the URL. In it and in the values of headers, `${NAME}` is an environment variable.
     - `timeout_s`: seconds that the server may take to accept a connection, and to answer a request.
     - `ca_file`: the trusted certificates; empty: those of the system.
-    - `other_texts`: other texts that contain variables; no message shows their values.
+    - `other_texts`: other strings that contain variables; no message shows their values.
     """
 
     url: str = field(repr=False)
@@ -41,7 +41,7 @@ class Endpoint:
         return f"{parts.scheme}://{parts.netloc}"
 
     def told(self, said: object) -> str:
-        """Return a message of another program, without secrets."""
+        """Return a message from another program, without secrets."""
         return without_secrets(said, (self.url, *(value for _, value in self.headers), *self.other_texts))
 
     def replaced_headers(self) -> dict[str, str]:

@@ -103,7 +103,7 @@ class _Job:
         self.refused: list[Refused] = []
 
     def run(self, client: Client, messages: list[Message]) -> None:
-        """Send some of them, over one connection."""
+        """Send some messages over one connection."""
         try:
             for some in _chunks(messages, self.sending.n_together):
                 if self.ends.is_set():

@@ -1,6 +1,6 @@
 """The body of a request as a template: JSON in which `{{column}}` is replaced by a value of the row.
 
-A template is parsed, filled as a structure, and only then written as JSON. So no value can terminate the text
+A template is parsed, filled as a structure, and only then written as JSON. So no value can end the string
 that contains it.
 """
 
@@ -50,7 +50,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text that contains values of columns."""
+    """A string that contains values of columns."""
 
     parts: tuple[str | Value, ...]
 

@@ -11,7 +11,7 @@ times_us, time_us : (n,) int64
 data : (bytes,) uint8
     UTF-8.
 offsets : (n + 1,) int32
-    Where each text starts in `data`.
+    Where each string starts in `data`.
 values : (n,) int64
     The values.
 lowest : int

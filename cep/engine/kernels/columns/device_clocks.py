@@ -3,8 +3,8 @@
 The send time that a device gives a record and the time at which a server receives it differ by the error of
 the device's clock and the delay of the network: ``gap = received - sent = offset + delay``. The delay is
 never below 0, so the offset is the lower edge of the gaps over time. It is found as the lower convex hull of
-the gaps; the line is the edge of the hull under the middle of the observed time. Of all lines with no gap
-below, it is the nearest to the gaps (Moon, Skelly, Towsley, Estimation and Removal of Clock Skew from Network
+the gaps; the line is the edge of the hull under the middle of the observed time. It is the nearest to the
+gaps of all lines with no gap below (Moon, Skelly, Towsley, Estimation and Removal of Clock Skew from Network
 Delay Measurements, INFOCOM 1999, section IV; by a convex hull: Zhang, Liu, Xia, Clock Synchronization
 Algorithms for Network Measurements, INFOCOM 2002, section III). The gap of a record that had to be sent
 repeatedly is far above the edge and changes nothing.

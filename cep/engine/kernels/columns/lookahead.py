@@ -1,4 +1,4 @@
-"""Which events a rule can use: those that an event follows in the window which completes a match."""
+"""Which events a rule can use: those that an event which completes a match follows in time."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def number_keys(values: I64, lowest: int, codes: I32, first_rows: I64, places: I
 
 @inlined
 def _hash_text(data: U8, start: int, end: int) -> np.uint64:
-    """Return the hash FNV-1a (Fowler, Noll and Vo) of a text, mixed."""
+    """Return the hash FNV-1a (Fowler, Noll and Vo) of a string, mixed."""
     value = np.uint64(0xCBF29CE484222325)
     for at in range(start, end):
         value = (value ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
@@ -194,7 +194,7 @@ _TOGETHER = 128
 
 @inlined
 def _hash_words(data: U8, start: int, end: int) -> np.uint64:
-    """Return a hash of a text for tables in memory. It is much faster than `_hash_text`.
+    """Return a hash of a string for tables in memory. It is much faster than `_hash_text`.
 
     It may change between versions. Stored values and the places of keys use `_hash_text`.
     """
@@ -209,7 +209,7 @@ def _hash_words(data: U8, start: int, end: int) -> np.uint64:
 
 @kernel
 def hash_texts(offsets: I32, data: U8, hashes: U64) -> None:
-    """Hash the texts of an Arrow array as `number_texts` does.
+    """Hash the strings of an Arrow array as `number_texts` does.
 
     Parameters
     ----------
@@ -234,16 +234,16 @@ def _is_same_text(offsets: I32, data: U8, row: int, other: int) -> bool:
 
 @kernel
 def number_texts(offsets: I32, data: U8, codes: I32, first_rows: I64, index: I64, hashes: U64) -> int:
-    """Number the distinct texts of an Arrow array without NULL in order of their first rows; return how many.
+    """Number the distinct strings of an Arrow array without NULL in order of first rows; return how many.
 
     They are found in an open-addressed hash table (linear probing: Knuth, The Art of Computer Programming 3,
     6.4). The places of several rows are fetched together. Arrow's own numbering takes twice as long if most
-    texts differ, and equally long if few do.
+    strings differ, and equally long if few do.
 
     Parameters
     ----------
     codes : (n,) int32
-        The number of each text; written.
+        The number of each string; written.
     index : (2**k,) int64
         -1 everywhere, at least twice as long as there are rows; overwritten.
     hashes : (n,) uint64

@@ -1,6 +1,6 @@
 """MIN, MAX, FIRST_VALUE, LAST_VALUE, LAG, PERCENTILE: the value of one event of the window, or of two.
 
-For PERCENTILE a tree counts for each value how many values of a window do not exceed it (Fenwick, 1994).
+For PERCENTILE, a tree counts, for each value, how many values of a window do not exceed it (Fenwick, 1994).
 """
 
 from __future__ import annotations

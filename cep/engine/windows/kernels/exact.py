@@ -59,7 +59,7 @@ def power_of_two(exponent: int) -> float:
 def halves_of(value: int, is_double: bool, least: int, low_bits: int) -> tuple[int, int]:
     """Return a number as ``upper * 2**low_bits + lower``; both halves have its sign, or `lower` is positive.
 
-    A double counts in units: the lowest bit of a double with the exponent `least`.
+    A double is counted in units of the lowest bit of a double with the exponent `least`.
     """
     if not is_double:
         return value >> low_bits, value & (1 << low_bits) - 1

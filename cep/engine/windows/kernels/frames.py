@@ -211,7 +211,7 @@ def frame_events(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
 ) -> None:
     """Write the windows of the events of some keys, and keep what later events may see.
 
-    What is kept as SUMS is here only one entry, the first of its key. The entries of `ring` remain.
+    State that is kept as SUMS has only one entry here, the first of its key. The entries of `ring` remain.
 
     Parameters
     ----------

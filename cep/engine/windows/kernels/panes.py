@@ -1,8 +1,8 @@
 """COUNT, SUM, AVG, VARIANCE and STDDEV of windows that move in steps: sums of panes instead of events.
 
-The entries of a key are groups: the panes, oldest first, then the whole window. One last entry says how many
-entries the newest pane and the window have. So a batch reads the end of what a key kept and the panes that
-leave, never all of them.
+The entries of a key are groups: the panes, oldest first, then the whole window. The last entry says how many
+entries the newest pane and the window have. So a batch reads only the last entries of a key and the panes
+that leave, never all of them.
 
 A group is a header and words. A pane of one value is only a header::
 

@@ -1,7 +1,7 @@
 """Sums over windows, also of squares, as differences of sums from the start of a block of events.
 
-No event needs a loop over what leaves and what enters, whose length the processor cannot predict. This is for
-finite numbers of similar size, as most are. `sums.py` computes the others.
+No event needs a loop over the entries that leave and enter, whose length the processor cannot predict. This
+method is for finite numbers of similar size, as most are. `sums.py` handles the others.
 
 A number is counted in units and split into two halves: ``upper * 2**low_bits + lower``. So is a sum of
 numbers. Each half of a sum is a double without rounding, so adding the two as doubles rounds the exact sum

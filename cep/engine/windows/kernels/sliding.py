@@ -1,8 +1,8 @@
 """COUNT, SUM and AVG of sliding windows: a sum for each key that continues from event to event.
 
 The work for a batch does not grow with the contents of its windows: an entry is touched when it enters and
-when it leaves. This is for finite numbers of similar size, which have two halves (`prefixes.py`), and for
-windows of at most `_MOST_ENTRIES`. For other keys the caller recomputes all windows.
+when it leaves. This method is for finite numbers of similar size, which have two halves (`prefixes.py`), and
+for windows of at most `_MOST_ENTRIES`. For other keys the caller recomputes all windows.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def slide_windows(
 
 @kernel
 def slide_to(ring: Ring, bound: int) -> None:
-    """Drop the first entries of all keys, up to a time, also from their sums.
+    """Drop the first entries of all keys, up to a time, and subtract them from the sums.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def slide_to(ring: Ring, bound: int) -> None:
 
 @inlined
 def room_of(length: int) -> int:
-    """Return for how many entries a key gets room.
+    """Return the number of entries for which a key gets room.
 
     Parameters
     ----------

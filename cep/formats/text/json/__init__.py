@@ -1,4 +1,4 @@
-"""JSON lines: what a line means, and many lines at once as columns.
+"""JSON lines: the meaning of a line, and many lines at once as columns.
 
 These parameters mean the same in every kernel. Docstrings of kernels describe only others.
 
@@ -27,7 +27,7 @@ value : int
 is_below, is_date : bool
     Whether a minus precedes the number; whether the time is only a day.
 texts : (columns, room) uint8
-    The texts of columns.
+    The strings of columns.
 to : int
     A place in a row of `texts`.
 """

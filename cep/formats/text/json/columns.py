@@ -76,7 +76,7 @@ class FieldPlan:
 
     @property
     def n_texts(self) -> int:
-        """The number of columns with texts."""
+        """The number of columns with strings."""
         return int((self.kind == TEXT).sum())
 
 

@@ -1,4 +1,4 @@
-"""How the kernel of JSON lines is compiled: again when a source of it has changed."""
+"""How the kernel for JSON lines is compiled: again when one of its sources has changed."""
 
 from __future__ import annotations
 

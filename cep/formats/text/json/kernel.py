@@ -1,7 +1,7 @@
-"""The kernel of JSON lines: each byte is examined once, and lines become columns.
+"""The kernel for JSON lines: each byte is examined once, and lines become columns.
 
 It reads a line only if all of it is plain; `read_lines` defines this. It refuses every other line, and
-`parse_line` then reads it. So no line has a different meaning here than there.
+`parse_line` then reads it. So no line has a different meaning in the two.
 
 Parameters
 ----------
@@ -491,7 +491,7 @@ def read_lines(
     A line is plain if it is an object of RFC 8259 in UTF-8, with only blanks, tabs and carriage returns
     around it; if no name of a column occurs twice in an object, or has unusual escapes; if values are NULL or
     of the types of their columns, whole numbers of at most 19 digits, other numbers of at most 18 digits or a
-    word for what JSON lacks, texts without halves of surrogate pairs; if it is not nested deeply; and if no
+    word for what JSON lacks, strings without halves of surrogate pairs; if it is not nested deeply; and if no
     number is hard to round.
 
     Parameters

@@ -1,14 +1,14 @@
-"""Parts of the kernel of JSON lines: signs, texts and numbers of RFC 8259.
+"""Parts of the kernel for JSON lines: signs, strings and numbers of RFC 8259.
 
-A part takes `data` and the place `at` where something starts, and returns the place after it, or REFUSED.
-Then another reader decides about the line: a part may refuse sound input, but never accepts unsound input.
-Parts read one byte after another and stop at a line feed, so none reads past the end of `data`, whose last
-byte is a line feed.
+A part takes `data` and the place `at` where something starts, and returns the place after it, or REFUSED. If
+it returns REFUSED, another reader decides about the line: a part may refuse sound input, but never accepts
+unsound input. Parts read one byte after another and stop at a line feed, so none reads past the end of
+`data`, whose last byte is a line feed.
 
 Parameters
 ----------
 data : (n,) uint8
-    Lines of JSON, and a line feed at the end.
+    JSON lines, and a line feed at the end.
 at : int
     A place in `data`.
 """
@@ -135,7 +135,7 @@ def hex_digit(sign: int) -> int:
 
 @outlined
 def code_unit(data: U8, at: int) -> int:
-    """Return the number that four hexadecimal digits mean."""
+    """Return the value of four hexadecimal digits."""
     number = 0
     for place in range(at, at + 4):
         digit = hex_digit(data[place])
@@ -147,7 +147,7 @@ def code_unit(data: U8, at: int) -> int:
 
 @outlined
 def skip_escape(data: U8, at: int) -> int:
-    """Return the place after a backslash and what belongs to it, in a text that is not examined."""
+    """Return the place after an escape sequence, in a string that is not examined."""
     sign = data[at + 1]
     if sign == SMALL_U:
         return REFUSED if code_unit(data, at + 2) < 0 else at + 6
@@ -201,7 +201,7 @@ def skip_name(data: U8, at: int) -> tuple[int, bool]:
 
 @outlined
 def copy_escape(data: U8, at: int, texts: U8, column: int, to: int) -> tuple[int, int]:
-    """Copy the character of a backslash and the signs after it; return the places after both."""
+    """Copy the character of an escape sequence; return the places after both."""
     sign = data[at + 1]
     if sign != SMALL_U:
         texts[column, to] = ESCAPES[sign]
@@ -297,7 +297,7 @@ def skip_null(data: U8, at: int) -> int:
 
 @inlined
 def digit(data: U8, at: int) -> int:
-    """Return the value of a digit; anything else is not between 0 and 9."""
+    """Return the value of a digit; other characters give a value that is not between 0 and 9."""
     return data[at] - ZERO
 
 

@@ -1,4 +1,4 @@
-"""Parts of the kernel of JSON lines: times of ISO 8601; `scan` describes what all parts have in common."""
+"""Parts of the kernel for JSON lines: ISO 8601 times; `scan` describes what all parts have in common."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_DAY = -(1 << 40)
 
 @inlined
 def two_digits(data: U8, at: int) -> int:
-    """Return the number that two digits mean."""
+    """Return the value of two digits."""
     tens = digit(data, at)
     if not 0 <= tens <= 9:
         return REFUSED
