@@ -124,10 +124,11 @@ def _compared(
     from cep.commands.match import input_paths
     from cep.commands.progress_line import progress_line
     from cep.commands.warm import compile_engine
+    from cep.formats.text.text_files import is_read_once
     from cep.local.match_file import match_file
     from cep.output.compare import compare
 
-    if any(text.rpartition("=")[2] == "-" for text in inputs):
+    if any(is_read_once(text.rpartition("=")[2]) for text in inputs):
         raise click.UsageError("--input is read twice here: give a file")
     found = []
     for rules, other in ((before, now), (now, before)):

@@ -220,8 +220,9 @@ class Runner:
             self.watched.line.clear()
 
     def seen(self, column: str | None) -> pa.ChunkedArray | None:
-        """Return the values of a numeric column, on Spark some of their quantiles; None: no such column."""
+        """Return finite values of a column of numbers, on Spark some quantiles; None: it is none."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         parts: list[pa.Array] = []
         for name, stream in self.together.inputs.items() if column is not None else ():
@@ -233,7 +234,8 @@ class Runner:
                 continue
             for chunk in self.chunks[name]:
                 parts += chunk.events.column(column).cast(pa.float64()).chunks
-        return pa.chunked_array(parts, pa.float64()) if parts else None
+        found = pa.chunked_array(parts, pa.float64())
+        return found.filter(pc.is_finite(found)) if parts else None  # a parameter is a number
 
     @property
     def _history(self) -> Any:

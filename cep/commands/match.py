@@ -317,6 +317,7 @@ def refuse_overwriting(
 ) -> None:
     """Refuse an output that is one of the files of events, or is named twice."""
     from cep.formats.files import find_files
+    from cep.formats.text.text_files import is_read_once
 
     twice = next((path for number, path in enumerate(outputs) if path in outputs[:number]), None)
     if twice is not None:
@@ -325,7 +326,9 @@ def refuse_overwriting(
     if not there:
         return
     paths = [inputs] if isinstance(inputs, str) else list(inputs.values())
-    for file in (Path(name) for path in paths if path != "-" for name in find_files(path, file_format)[0]):
+    for file in (
+        Path(name) for path in paths if not is_read_once(path) for name in find_files(path, file_format)[0]
+    ):
         if any(path.samefile(file) for path in there if file.exists()):
             raise click.UsageError(f"`{file}` is an input, and an output would replace it: name another file")
 

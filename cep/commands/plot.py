@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,7 +140,9 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows = _READERS.get(path.suffix, _parquet_rows)(path)
     except OSError as error:
-        problem = f"`{path}` cannot be read: {error.strerror or error}"
+        is_missing = isinstance(error, FileNotFoundError)  # that of Arrow has no words
+        reason = os.strerror(errno.ENOENT) if is_missing else error.strerror or str(error)
+        problem = f"`{path}` cannot be read: {reason}"
         raise InputError("E0653", problem, "name another file") from None
     except ValueError:
         rows = [None]

@@ -196,4 +196,5 @@ def _record(
         else:
             write_whole(file, was)
         raise
-    click.echo(f"{file}: {tests.cases[-1].name}, {len(tests.cases[-1].steps)} events")
+    n = len(tests.cases[-1].steps)
+    click.echo(f"{file}: {tests.cases[-1].name}, {n:,} event{'' if n == 1 else 's'}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from glob import glob
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from cep.formats.path_names import PathPattern, check_names, path_pattern, path_
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import FORMATS, format_of_name, in_words, known_suffixes, record_formats
 from cep.formats.text.damaged import BYTES_BEHIND, COMPRESSED
-from cep.formats.text.text_files import STDIN, Bounds, TextReader, line_blocks
+from cep.formats.text.text_files import STDIN, Bounds, TextReader, is_read_once, line_blocks
 from cep.schema.stream import Stream
 
 BLOCK_BYTES = 8 << 20
@@ -92,6 +93,7 @@ def read_events(
     pattern = pattern_of(path)
     if pattern is not None:
         check_names(pattern, stream)
+    _refuse_broken_links(path, pattern)
     files, file_format = find_files(path, file_format)
     reading = Reading(tuple(map(tuple, keys)), on_bad_file, block_bytes, in_worker, pattern)
     guard = AheadGuard(stream.max_ahead_us) if ahead is None else ahead
@@ -254,12 +256,20 @@ def find_files(path: str | Path, file_format: str | None = None) -> tuple[list[s
     try:
         files = _files_at(Path(path), file_format, pattern_of(path))
         file_format = file_format or _format_of_all(files, path)
-        is_empty = not any(file.stat().st_size for file in files)
+        is_empty = not any(is_read_once(file) or file.stat().st_size for file in files)
     except OSError as error:
         raise InputError("E0606", f"`{path}` cannot be read: {error.strerror}") from error
     if is_empty:
         raise InputError("E0603", f"`{path}` is empty")
     return [str(file) for file in files], file_format
+
+
+def _refuse_broken_links(path: str | Path, pattern: PathPattern | None) -> None:
+    """Raise InputError if a folder or a pattern names a file of events by a link, and the file is gone."""
+    names = glob(pattern.glob) if pattern is not None else Path(path).iterdir() if Path(path).is_dir() else ()
+    for file in map(Path, names):
+        if not file.exists() and file.name[0] not in "._" and format_of_name(file.name) is not None:
+            raise InputError("E0601", f"`{file}` is a link to a file that is gone", "remove the link")
 
 
 def _files_at(path: Path, file_format: str | None, pattern: PathPattern | None) -> list[Path]:

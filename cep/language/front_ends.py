@@ -73,8 +73,14 @@ SUFFIXES = tuple(suffix for front_end in FRONT_ENDS for suffix in front_end.suff
 
 
 def rule_files(folder: Path) -> list[Path]:
-    """Return the rule files in a folder and in all folders inside it, by path."""
-    return sorted(file for file in folder.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+    """Return the rule files in a folder and in all folders inside it, by path.
+
+    A link to a file that is gone is one of them, so that reading it reports it; editors use hidden ones.
+    """
+    named = (file for file in folder.rglob("*") if file.name.endswith(SUFFIXES))
+    return sorted(
+        file for file in named if file.is_file() or (not file.exists() and not file.name.startswith("."))
+    )
 
 
 def is_rule_text(text: str) -> bool:

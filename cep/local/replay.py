@@ -174,6 +174,8 @@ class Keys:
     def _which_key(self, message: str, text: str) -> InputError:
         columns = ", ".join(self.names)
         known = [",".join(map(key_text, key)) for key in self._known(1000)]
+        if text and text in known:  # a value has a comma
+            return InputError("E0898", f"{message} ({columns})", "write --key once for each value of the key")
         near = suggestion(text, known[:200]) if text else None
         listed = (
             f"keys with the most events: {'; '.join(map(_short, known[:_MOST_KEYS]))}"

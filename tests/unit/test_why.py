@@ -102,6 +102,12 @@ MEASURES COUNT(*) AS n
 """
 
 
+def test_of_a_key_with_a_comma_in_a_value_it_is_told_how_to_write_it(folder: Path) -> None:
+    write(RULE.replace("PARTITION BY k", "PARTITION BY k, n"), ("x,y", 1, "a"))
+    assert "help: write --key once for each value of the key\n" in refused("--key x,y,1").output
+    assert told("--key x,y --key 1")["n_events"] == 1
+
+
 def test_a_rule_without_steps_has_no_summary(folder: Path) -> None:
     write(WINDOW, ("x", 1, "a"))
     assert refused("--summary").output == (

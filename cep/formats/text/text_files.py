@@ -6,6 +6,7 @@ import codecs
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -39,9 +40,19 @@ Bounds = tuple[int, int]
 def _opened(name: str) -> Iterator[Any]:
     if name == STDIN:
         yield sys.stdin.buffer
+    elif is_read_once(name):  # Arrow seeks
+        with Path(name).open("rb") as pipe:
+            yield pipe
     else:
         with pa.input_stream(name, compression="detect") as file:
             yield file
+
+
+def is_read_once(path: str | Path) -> bool:
+    """Return whether a path is standard input, a pipe or another device, which has its contents only once."""
+    return str(path) == STDIN or (
+        Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
+    )
 
 
 def line_blocks(

@@ -235,6 +235,13 @@ def test_tuning_tries_the_values_seen_and_finer_ones(folder: Path) -> None:
     assert {"1", "5", "500"} <= {row["value"] for row in found["tried"]}
 
 
+def test_values_that_no_parameter_can_have_are_not_tried(folder: Path) -> None:
+    text = Path("events.jsonl").read_text()
+    Path("events.jsonl").write_text(text.replace(" 50.0}", ' "NaN"}').replace(" 9.0}", ' "-Infinity"}'))
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "1", "--parameter", "small")
+    assert (result.exit_code, "5 (now" in result.stdout) == (0, True), result.output
+
+
 def test_each_parameter_is_tuned_alone(folder: Path) -> None:
     found = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 9 --format json"))
     assert [one["parameter"] for one in found] == ["small", "wait"]

@@ -1,4 +1,4 @@
-"""What the command does if its output cannot be written, nobody reads it, or it would replace an input."""
+"""What the command does with outputs that cannot be written and with odd arguments and files."""
 
 from __future__ import annotations
 
@@ -153,3 +153,25 @@ def test_an_error_in_an_event_of_a_test_is_told_once(folder: Path) -> None:
     text = "cases:\n  a:\n    events: [{at: 0 seconds, NULL: 1}]\n    expect: none\n"
     (folder / "card_testing.test.yaml").write_text(text)
     assert cep("test", ".").output.count("error[E0402]: a name must be a text") == 1
+
+
+def test_a_pipe_is_an_input_that_is_not_empty(folder: Path) -> None:
+    done = in_shell("cep match card_testing.cep -i <(cat events.jsonl) --format json -q")
+    assert (done.returncode, done.stdout.count("match_id")) == (0, 1), done.stderr
+    done = in_shell("cep diff card_testing.cep card_testing.cep -i <(cat events.jsonl)")
+    assert (done.returncode, "--input is read twice here: give a file" in done.stderr) == (2, True)
+
+
+def test_a_link_to_a_file_that_is_gone_is_not_passed_over(folder: Path) -> None:
+    (folder / "more").mkdir()
+    (folder / "more/a.jsonl").write_bytes((folder / "events.jsonl").read_bytes())
+    (folder / "more/.#b.jsonl").symlink_to("ann@host.17")  # as Emacs locks a file
+    (folder / ".#other.cep").symlink_to("ann@host.17")
+    for given in ("more", "more/*.jsonl"):
+        assert cep("match", ".", "-i", given, "-q").exit_code == 0
+    (folder / "more/b.jsonl").symlink_to("gone.jsonl")
+    for given in ("more", "more/*.jsonl"):
+        done = cep("match", ".", "-i", given)
+        assert "error[E0601]: `more/b.jsonl` is a link to a file that is gone\n" in done.output
+    (folder / "other.cep").symlink_to("gone.cep")
+    assert "`other.cep` cannot be read: No such file or directory\n" in cep("check", ".").output

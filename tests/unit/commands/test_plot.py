@@ -206,3 +206,8 @@ def test_names_with_special_characters_are_written_as_they_are(tmp_path: Path) -
     shown = words(plot(str(tmp_path / "m.jsonl")).stdout)
     assert 'a<b, x&"y' in shown
     assert "says <script>" in shown
+
+
+def test_a_missing_file_of_matches_is_called_missing(folder: Path) -> None:
+    for name in ("none.jsonl", "none.parquet"):
+        assert f"`{name}` cannot be read: No such file or directory\n" in plot(name).output
