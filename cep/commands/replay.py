@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.options import AS_JSON
+from cep.commands.options import AS_JSON, spark_settings_option
 from cep.commands.state import format_option, show_table
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--list", "is_list", is_flag=True, help="Show the entries of the log, and write nothing.")
 @click.option("--dry-run", is_flag=True, help="Show how many rows of each rule there are, and write nothing.")
+@spark_settings_option
 @format_option
 def replay(
     file: str,
@@ -41,6 +42,7 @@ def replay(
     rules: tuple[str, ...],
     is_list: bool,
     dry_run: bool,
+    allow_spark_settings: bool,
     output_format: str,
 ) -> None:
     """Write the log of matches of a PIPELINE to a sink: the same rows, in their order, under the same ids.
@@ -58,7 +60,9 @@ def replay(
         raise click.UsageError("give one of --into, --list and --dry-run")
     pipeline = load_pipeline(file)
     log = log_of(pipeline, file)
-    made = Replaying(pipeline, log, entries_from(log, **_start(start)), frozenset(rules))
+    made = Replaying(
+        pipeline, log, entries_from(log, **_start(start)), frozenset(rules), allow_spark_settings
+    )
     if is_list:
         first = log.first_offset()
         if first and not AS_JSON[output_format]:

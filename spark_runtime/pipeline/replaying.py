@@ -21,7 +21,7 @@ from cep.errors import InputError
 from cep.rule_set import KIND
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.pipeline_file import read_sink
-from spark_runtime.pipeline.trust import WHOLE
+from spark_runtime.pipeline.trust import WHOLE, is_listed
 from spark_runtime.sinks.match_log import Entry, MatchLog, damaged
 from spark_runtime.sinks.place import PlacedSink, folder_place
 from spark_runtime.sinks.protocol import AnySink, Collected, Mark, Output, Rows, TableSink, WorkerSink
@@ -111,12 +111,16 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """Entries of a log that are replayed. `only`: the rules whose rows are replayed; empty: all."""
+    """Entries of a log that are replayed. `only`: the rules whose rows are replayed; empty: all.
+
+    `any_spark_setting`: whether Spark may start with settings of the pipeline file that can run code.
+    """
 
     pipeline: Pipeline
     log: MatchLog
     entries: Sequence[Entry]
     only: frozenset[str] = frozenset()
+    any_spark_setting: bool = False
 
     def counts(self) -> Counter[tuple[str, str]]:
         """Return the number of rows by rule and kind."""
@@ -147,8 +151,9 @@ class Replaying:
         """Write the rows to a sink, micro-batch by micro-batch, except for those that it contains.
 
         `say` is called with the way to continue if an error ends the replay and the sink does not record what
-        it has. Raises InputError: only Spark writes to the sink, or it is the log (E0721), or it fails.
-        StateError: a file of the log is damaged (E0720), or the sink contains another micro-batch (E0849).
+        it has. Raises InputError: only Spark writes to the sink, or it is the log (E0721), or it fails; a
+        setting of Spark is not allowed (E0838). StateError: a file of the log is damaged (E0720), or the sink
+        contains another micro-batch (E0849).
         """
         sink = self._opened(spec, shown, console)
         runs = dict.fromkeys(entry.run for entry in self.entries if entry.run)
@@ -182,6 +187,7 @@ class Replaying:
             from spark_runtime.sessions.local_session import session
 
             check_pyspark()
+            self._require_listed()
             session(dict(self.pipeline.spark), is_short=True)
         if not isinstance(sink, WorkerSink | TableSink):
             raise InputError(
@@ -190,6 +196,16 @@ class Replaying:
                 "replay into {format: json, path: out/replayed}, and read that",
             )
         return sink
+
+    def _require_listed(self) -> None:
+        unlisted = [name for name, value in self.pipeline.spark if not is_listed(name, value)]
+        if unlisted and not self.any_spark_setting:
+            raise InputError(
+                "E0838",
+                f"this sink needs Spark, and a pipeline file may not set `{unlisted[0]}`: it can run "
+                "code, or nobody has checked that it cannot",
+                "if you trust the file, add --allow-spark-settings",
+            )
 
     def _rows(self, entry: Entry, output: Output) -> Collected:
         parts = _Parts(self.log, entry, output.schema, self.only)

@@ -31,7 +31,7 @@ class Trust:
 
 
 WHOLE = Trust(any_spark_setting=True)
-"""For commands that neither start Spark nor write."""
+"""For commands that do not start Spark, or check its settings when they do."""
 
 _COUNT = "(?:[a-zA-Z0-9]+)"
 _S3A = (

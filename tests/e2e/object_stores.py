@@ -297,7 +297,8 @@ def test_a_run_that_was_stopped_for_longer_than_its_lease_writes_no_more(lake: L
 
 def test_a_log_on_a_disk_is_replayed_into_sinks_on_s3_once_and_from_an_offset_on(lake: Lake) -> None:
     def cep(*words: object) -> str:
-        command = [sys.executable, "-m", "cep", "replay", str(settings), *map(str, words)]
+        command = [sys.executable, "-m", "cep", "replay", "--allow-spark-settings", str(settings)]
+        command += map(str, words)
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -206,3 +206,16 @@ def test_a_log_on_an_object_store_is_refused_by_each_command_that_needs_it(
         "help: write a folder that this machine and the workers share; for the same rows on remote storage, "
         "add a sink, or replay the log into one: cep replay PIPELINE --into '{format: parquet, path: s3a://...}'"
     )
+
+
+def test_a_replay_starts_spark_only_with_settings_that_run_no_code(tmp_path: Path) -> None:
+    write(sink(tmp_path / "l"), 0)
+    pipeline(tmp_path, "checkpoint: c", "log: l", "spark: {spark.driver.extraClassPath: evil.jar}")
+    words = ["replay", str(tmp_path / "p.yaml"), "--into", "{format: json, path: s3a://lake/matches}"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    assert result.output == (
+        "error[E0838]: this sink needs Spark, and a pipeline file may not set `spark.driver.extraClassPath`: "
+        "it can run code, or nobody has checked that it cannot\n"
+        "help: if you trust the file, add --allow-spark-settings\n"
+    )
