@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ import pytest
 import yaml
 
 from spark_runtime.storage.lease import SECONDS as LEASE_SECONDS
+from tests.e2e.standalone import Driver
 from tests.e2e.transactions import local_matches, write_transactions
 from tests.left_out import require
 from tests.servers.s3_server import BUCKET, S3Server, running_s3
@@ -34,9 +34,6 @@ JARS = Path(__file__).parents[2] / ".servers" / "object-stores"
 
 N_BATCHES = 6
 """Files of events, one in each micro-batch."""
-
-SECONDS = 1200.0
-"""How long something may take that takes a minute on a machine that is not busy."""
 
 KILLS = [
     (r"/plan/0\.json", False),  # nothing is done yet
@@ -70,35 +67,6 @@ KILLS_OF_STATE = [
 FORCED = (
     "from tests.forced_state import force_files; force_files(); from cep.commands.cli import main; main()"
 )
-
-
-@dataclass
-class Driver:
-    """A process that runs a pipeline, with its Java."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    @property
-    def said(self) -> str:
-        """The output so far."""
-        return self.log.read_text(errors="replace")
-
-    def wait_for(self, happened: Callable[[], bool]) -> None:
-        """Wait until something happens while the driver runs."""
-        deadline = time.monotonic() + SECONDS
-        while not happened():
-            assert self.process.poll() is None, f"it has ended too soon:\n{self.said}"
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.02)
-
-    def wait(self) -> int:
-        """Wait for its end; return the exit code."""
-        return self.process.wait(SECONDS)
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to it and its Java."""
-        os.killpg(self.process.pid, number)
 
 
 @dataclass(frozen=True)

@@ -139,18 +139,22 @@ class Driver:
         """Wait for its end; return the exit code."""
         return self.process.wait(SECONDS)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to it and its Java."""
+        os.killpg(self.process.pid, number)
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Stop it and its Java for a while, as on a machine that does not get any time."""
-        os.killpg(self.process.pid, signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
         try:
             yield
         finally:
-            os.killpg(self.process.pid, signal.SIGCONT)
+            self.send(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill it together with its Java, as when its machine stops."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        self.send(signal.SIGKILL)
         self.process.wait()
 
 
