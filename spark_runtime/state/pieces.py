@@ -58,9 +58,14 @@ class LocalStorage:
         self._folder = Path(folder)
 
     def write(self, file: str, parts: Iterable[bytes]) -> int:
-        """Append bytes to a file; return the place of the first."""
+        """Append bytes to a file; return the place of the first.
+
+        The folder is created, but not the one that contains it: a worker that lives a moment longer than its
+        driver must not create part of a checkpoint that was removed.
+        """
         place = self._folder / file
-        place.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self._folder, place.parent):
+            folder.mkdir(exist_ok=True)
         with open(place, "ab", opener=_private) as stream:
             start = stream.tell()
             stream.writelines(parts)

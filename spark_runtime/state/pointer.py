@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 import zlib
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from cep.errors import StateError
+from cep.write_errors import writing
 from spark_runtime.state.pieces import Piece
 from spark_runtime.wire.plan import batch_of_task
 
@@ -49,7 +51,7 @@ class Kept:
         return cls(folder, uuid.uuid4().hex[:8], int(n_retained or 100), **named)
 
     def in_task(self) -> Kept:
-        """Return these settings with the folder of the query to which the running task belongs."""
+        """Return these settings with the folder of the query of the running task, and create `folder`."""
         if not self.by_query:
             return self
         from pyspark import TaskContext
@@ -57,6 +59,8 @@ class Kept:
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         assert query is not None  # Spark names it in each task of a stream
+        with writing(self.folder):
+            os.makedirs(self.folder, exist_ok=True)  # the driver of Spark Connect may be elsewhere
         folder = f"{self.folder}/{query}"
         return replace(self, folder=folder, by_query=False, tables=f"{folder}/tables")
 
