@@ -66,6 +66,25 @@ def _bigints_of_texts(function: Callable[[pa.Array], pa.Array], kind: pa.DataTyp
     return of_column
 
 
+def streaming_nodes(plan: str) -> frozenset[str]:
+    """Return the names of the streaming nodes in the text of a plan. 4.0 ends it: a tilde marks them.
+
+    Before, a node is streaming if a relation below it is. The text has a line for each node, indented below
+    the one that reads it.
+    """
+    if pyspark_version() >= (4, 0):
+        return frozenset(re.findall(r"^[ :+-]*~(\w+)", plan, re.MULTILINE))
+    found, path = set[str](), list[tuple[int, str]]()
+    for line in plan.splitlines():
+        if (node := re.match(r"([ :+-]*)(\w+)", line)) is None:
+            continue
+        depth, name = len(node[1]), node[2]
+        path = [*(above for above in path if above[0] < depth), (depth, name)]
+        if name.startswith("Streaming"):
+            found.update(above for _, above in path)
+    return frozenset(found)
+
+
 def checkpoint_file_manager() -> str:
     """Return the class that writes files of checkpoints with plain renames. 4.1 ends it: another package."""
     package = "org.apache.spark.sql.execution.streaming"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +11,12 @@ from pyspark.sql import types as T  # noqa: N812
 
 from cep.errors import InputError
 from cep.schema.time_literals import print_duration
+from spark_runtime.compat.driver import streaming_nodes
 
 _DELAY_MS = "spark.watermarkDelayMs"
 """The key of the delay in the metadata of a column with a watermark."""
 
 _WATERMARKS = ("EventTimeWatermark", "UpdateEventTimeWatermarkColumn")
-
-_STREAMING_NODE = re.compile(r"^[ :+-]*~(\w+)", re.MULTILINE)
-"""The name of a streaming node in the text of a plan; Spark marks each with a tilde."""
 
 _STATE = {
     "FlatMapGroupsInPandasWithState": "another `detect`, or `applyInPandasWithState`",
@@ -127,4 +124,4 @@ def _streaming_nodes(frame: DataFrame) -> frozenset[str]:
         text = asked._explain_string(extended=True).partition("== Optimized Logical Plan ==")[0]
     else:
         text = asked._jdf.queryExecution().analyzed().toString()
-    return frozenset(_STREAMING_NODE.findall(text))
+    return streaming_nodes(text)

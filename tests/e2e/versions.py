@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # distutils.
 OPTIONS = (
     *("-p", "no:cacheprovider", "-p", "no:unraisableexception"),
-    *("-W", "ignore:distutils Version:DeprecationWarning"),
+    *("-W", "ignore:distutils Version:DeprecationWarning", "-W", "ignore:unclosed:ResourceWarning"),
 )
 
 VERSIONS = {

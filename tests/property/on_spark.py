@@ -49,8 +49,9 @@ def _frame(session: SparkSession, stream: Stream, rows: Sequence[Mapping[str, An
             instants = table.column(field.name).cast(pa.timestamp("us", tz="UTC"))
             table = table.set_column(number, field.name, instants)
     columns = [f"CAST({field.name} AS {field.ddl}) AS {field.name}" for field in stream.fields]
+    tuples = [tuple(row.values()) for row in table.to_pylist()]  # PySpark 3.5 takes no Arrow table
     # Spark Connect needs the schema where there are no rows.
-    return session.createDataFrame(table, spark_schema(table.schema)).selectExpr(*columns).repartition(3)
+    return session.createDataFrame(tuples, spark_schema(table.schema)).selectExpr(*columns).repartition(3)
 
 
 def without_tied_versions(drawn: TableCase) -> TableCase:

@@ -244,14 +244,20 @@ def drain(matches: DataFrame, name: str, checkpoint: Path) -> list[dict[str, Any
 
 def observed(query: StreamingQuery) -> list[dict[str, int]]:
     """Return the counts of `detect` in each micro-batch."""
-    rows = [row for progress in query.recentProgress for row in progress["observedMetrics"].values()]
-    # PySpark's client of Spark Connect returns the values beside their schema.
-    return [
-        dict(zip((field["name"] for field in row["schema"]["fields"]), row["values"], strict=True))
-        if IS_REMOTE
-        else row.asDict()
-        for row in rows
-    ]
+    return [row for counts in observations(query) for row in counts.values()]
+
+
+def observations(query: StreamingQuery) -> list[dict[str, dict[str, int]]]:
+    """Return what each micro-batch has counted, by name."""
+    # PySpark 3.5 leaves out what is empty.
+    found = [progress.get("observedMetrics", {}) for progress in query.recentProgress]
+    return [{name: _counts(row) for name, row in rows.items()} for rows in found]
+
+
+def _counts(row: Any) -> dict[str, int]:
+    if IS_REMOTE:  # PySpark's client of Spark Connect returns the values beside their schema
+        return dict(zip((field["name"] for field in row["schema"]["fields"]), row["values"], strict=True))
+    return row if isinstance(row, dict) else row.asDict()  # a dict is of PySpark 3.5
 
 
 def far_future_event() -> dict[str, Any]:

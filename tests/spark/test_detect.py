@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from cep.errors import InputError, RuleError, StateError
 from spark_runtime import detect
+from spark_runtime.compat.driver import pyspark_version
 from spark_runtime.dataflow.relevant import may_matter
 from spark_runtime.pipeline.failures import as_cep_error
 from tests.spark.events import (
@@ -295,6 +296,7 @@ def test_arguments_of_a_wrong_type_and_arguments_that_would_count_for_nothing_ar
         assert str(caught.value) == expected
 
 
+@pytest.mark.skipif(pyspark_version() < (4, 1), reason="PySpark 4.0 has no Declarative Pipelines")
 def test_where_spark_answers_no_questions_the_answers_are_asked_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

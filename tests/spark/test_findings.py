@@ -23,6 +23,7 @@ from tests.spark.events import (
     comparable,
     compiled,
     far_future_event,
+    observations,
     random_events,
     spark_rows,
     stream_of_files,
@@ -135,11 +136,7 @@ def test_a_stream_gives_late_events_and_counts_in_each_micro_batch(
             .start()
         )
         query.awaitTermination()
-        metrics += [
-            progress["observedMetrics"]["spark-cep"]["late"]
-            for progress in query.recentProgress
-            if progress["observedMetrics"]
-        ]
+        metrics += [counts["spark-cep"]["late"] for counts in observations(query) if counts]
         if step == "first":
             more.write.mode("append").parquet(str(folder))
     assert comparable(rows["matches"]) == comparable(expected.matches.to_pylist())

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from spark_runtime import TimeListener, detect
 from spark_runtime.event_time.listener import watermark_of
 from spark_runtime.event_time.time_status import TimeStatus
-from tests.spark.events import START, drain, observed, stream_of_files
+from tests.spark.events import START, drain, observations, observed, stream_of_files
 
 RULE = """
 RULE pairs FROM events PARTITION BY k PATTERN a -> b WITHIN 1 MINUTE
@@ -58,7 +58,7 @@ def test_the_progress_says_how_many_events_of_detect_were_late(spark: SparkSessi
             .start()
         )
         query.awaitTermination()
-    names = {name for progress in query.recentProgress for name in progress["observedMetrics"]}
+    names = {name for counts in observations(query) for name in counts}
     assert {name.rpartition("_")[0] for name in names} == {"detect"}
     assert sum(metrics["late_events"] for metrics in observed(query)) == 2
 

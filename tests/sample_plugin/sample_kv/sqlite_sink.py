@@ -69,7 +69,7 @@ class SqliteSink:
         last = None if batch.run is None else self.last(batch.run)
         if last is not None and last.is_of(batch):
             return
-        lines = [(kind, json.dumps(row, default=str)) for row in rows.frame.toArrow().to_pylist()]
+        lines = [(kind, json.dumps(row.asDict(), default=str)) for row in rows.frame.collect()]
         with closing(sqlite3.connect(self.path)) as database, database:
             noted = (kind, batch.run, batch.number, batch.plan)
             database.execute("INSERT INTO ledger VALUES (?, ?, ?, ?)", noted)
