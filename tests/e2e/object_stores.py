@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from spark_runtime.storage.lease import SECONDS as LEASE_SECONDS
-from tests.e2e.standalone import Driver
+from tests.e2e.standalone import SECONDS, Driver
 from tests.e2e.transactions import local_matches, write_transactions
 from tests.left_out import require
 from tests.servers.s3_server import BUCKET, S3Server, running_s3
