@@ -68,7 +68,7 @@ class Call:
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether the arguments make questions to Spark unnecessary."""
+        """Whether the arguments say all that Spark would be asked."""
         return self.events_schema is not None and self.streaming is not None
 
 

@@ -24,7 +24,7 @@ N_FIRST, N_SECOND = 10, 5
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is wanted: a maximum number of alerts a day, or a minimum recall. One of the two is None."""
+    """The goal: a maximum number of alerts a day, or a minimum recall. One of the two is None."""
 
     alerts_a_day: float | None = None
     recall: float | None = None
@@ -36,13 +36,13 @@ class Goal:
         return figures.recall is not None and figures.recall >= (self.recall or 0.0)
 
     def worth(self, figures: Figures) -> tuple[float, ...]:
-        """Return what is compared among runs that meet the goal: more is better."""
+        """Return the figures by which runs that meet the goal are compared; more is better."""
         if self.alerts_a_day is None:
             return (-figures.a_day, figures.precision or 0.0)
         return (figures.recall or 0.0, figures.precision or 0.0, figures.a_day)
 
     def rank(self, figures: Figures) -> tuple[bool, tuple[float, ...]]:
-        """Return what is compared among all runs: those that meet the goal first, then the nearest to it."""
+        """Return the order of all runs: first those that meet the goal, then the nearest to it."""
         if self.is_met(figures):
             return True, self.worth(figures)
         return False, (-figures.a_day,) if self.alerts_a_day is not None else (figures.recall or 0.0,)

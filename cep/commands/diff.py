@@ -25,7 +25,7 @@ class _Stored:
     """What is stored.
 
     - `open_runs`: the number of open runs of each rule.
-    - `read_until`: the greatest event time that was read, as text; None: no event was.
+    - `read_until`: the latest event time that was read, as text; None: no event was read.
     - `has_corrections`: whether it is the state of corrections.
     """
 

@@ -31,7 +31,7 @@ _INSTRUCTIONS = (
     "--allow-write", is_flag=True, help="Agents may write rule, streams and test files, and profiles."
 )
 def mcp(roots: Sequence[str], allow_write: bool) -> None:
-    """Serve an agent over standard input and output, by the Model Context Protocol. It reads only."""
+    """Serve an agent over standard input and output, using the Model Context Protocol. It reads only."""
     from cep.commands.agent_tools import Access
     from cep.packages import require_package
     from cep.settings.roots import root_of

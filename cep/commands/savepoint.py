@@ -1,4 +1,4 @@
-"""`cep savepoint` copies what a pipeline remembers, and `cep restore` makes a checkpoint of such a copy."""
+"""`cep savepoint` copies what a pipeline remembers; `cep restore` creates a checkpoint from it."""
 
 from __future__ import annotations
 

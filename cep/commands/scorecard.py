@@ -1,4 +1,4 @@
-"""`cep scorecard` says of each rule whether to keep it, tune it or retire it, and why."""
+"""`cep scorecard` says for each rule whether to keep it, tune it or retire it, and why."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _verdicts(path: Path) -> dict[str, bool]:
         rows = _READERS.get(path.suffix, _json_rows)(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError("E0694", f"`{path}` cannot be read: {error.strerror}", "name another file") from None
-    except ValueError as error:  # also of bytes that are no text
+    except ValueError as error:  # including a UnicodeDecodeError
         advice = "write CSV with the columns match_id and verdict, or JSON lines with these fields"
         raise InputError("E0694", f"`{path}` cannot be read: {error}", advice) from None
     found = {}

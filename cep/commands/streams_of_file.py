@@ -79,7 +79,7 @@ def streams_of_file(file: Path) -> str:
 
 
 def not_events(file: Path, stream: Stream) -> list[str]:
-    """Return the reason for each of the first rows that is no event of the stream that was declared for it.
+    """Return the reason for each of the first rows that is not an event of the stream declared for it.
 
     Raises InputError: the file is not read with any declaration, as if a column occurs twice.
     """
@@ -218,7 +218,7 @@ def _objects(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
     for line in lines:
         try:
             value = json.loads(line)
-        except (ValueError, RecursionError):  # a line that is no event becomes a dead letter later
+        except (ValueError, RecursionError):  # a line that is not an event becomes a dead letter later
             continue
         if isinstance(value, dict):
             yield value

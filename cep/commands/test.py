@@ -1,4 +1,4 @@
-"""`cep test` runs the tests that are data beside the rules."""
+"""`cep test` runs the tests that are data files next to the rules."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def n_usable_cores() -> int:
 class CompilingLines:
     """Shows the progress of compiling the engine: a line that changes, or a line from time to time.
 
-    `clock`: returns seconds since any fixed time. `text`: what is being done.
+    `clock`: returns seconds since some fixed time. `text`: what is being done.
     """
 
     def __init__(self, line: ProgressLine, clock: Callable[[], float], text: str = TEXT) -> None:

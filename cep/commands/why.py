@@ -230,7 +230,7 @@ def replayed(
 
 
 def _tell_malformed(dead: Sequence[pa.Table]) -> None:
-    """Say how much of the input is no event: a rule cannot see it, so it may be what is missing."""
+    """Say how much of the input is not events: a rule cannot see it, so it may be what is missing."""
     n = sum(table.num_rows for table in dead)
     if n:
         first = next(table for table in dead if table.num_rows).slice(0, 1).to_pylist()[0]

@@ -38,7 +38,7 @@ def of_event(variable: str) -> Summary:
 
 
 def in_sequence(parts: Sequence[Summary]) -> Summary:
-    """Return the summary of `parts` one after another."""
+    """Return the summary of `parts` in sequence."""
     return Summary(
         nullable=all(part.nullable for part in parts),
         first=_union(part.first for part in _up_to_an_event(parts)),

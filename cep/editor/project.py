@@ -28,7 +28,7 @@ Texts = Mapping[Path, str]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a rule file reads: its streams, their file, what profiles say of them, and other rule files."""
+    """What a rule file reads: its streams, their file, what profiles say about them, and other rule files."""
 
     streams: Mapping[str, Stream]
     streams_file: Source | None

@@ -48,15 +48,15 @@ class Span:
     start_us, end_us
         The first and the last time, in microseconds since 1970.
     words
-        What is written at it.
+        The text that is shown with it.
     marks
         The events that were taken.
     is_match
         False: it is drawn in grey.
     until_us
-        The end of its window, which is drawn as a band; None: none is known.
+        The end of its window, which is drawn as a band; None: it is unknown.
     is_period
-        Whether its ends are those of a time, not of events.
+        Whether its ends are times, not events.
     """
 
     lane: str

@@ -90,7 +90,7 @@ def _time_span(events: pa.Table, stream: Stream) -> tuple[int | None, int | None
 
 
 def count_uncorrected(late: pa.Table, corrections: Corrections | None) -> int:
-    """Return how many late events (`late_schema`) corrections would have counted without their limit."""
+    """Return how many late events (`late_schema`) corrections lost only because of their limit."""
     if corrections is None:
         return 0
     seconds = np.asarray(late.column(LATE_COLUMN))

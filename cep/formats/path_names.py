@@ -115,7 +115,7 @@ def check_names(pattern: PathPattern, stream: Stream) -> None:
 
 
 def path_values(pattern: PathPattern, path: str, stream: Stream) -> Mapping[str, pa.Scalar]:
-    """Return the columns that are in the path of a file, with their values as events have them."""
+    """Return the columns that are in the path of a file, with their values in the types of events."""
     values = {}
     for name, text in pattern.texts(path).items():
         field = stream.field(name)

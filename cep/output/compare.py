@@ -24,7 +24,8 @@ class Fired:
     """The matches of one rule and key that end on one day (UTC), before and now.
 
     `same`: matches of both, with the same `match_id`. `moved`: matches of both that overlap in time, but
-    consist of other events. `newly` and `no_longer`: all other matches now, and all others before.
+    consist of other events. `newly`: the other matches that exist only now. `no_longer`: the other matches
+    that existed only before.
     """
 
     rule: str

@@ -74,7 +74,7 @@ def loss_lines(
 def absent_texts(
     counts: Counts, streams: Mapping[str, Stream], read: Collection[tuple[str, str]]
 ) -> list[str]:
-    """Return which fields that rules read are missing from all events, and what the events have instead."""
+    """Return the fields that rules read but no event has, and the fields that events have instead."""
     columns = [column for column in counts.absent_columns if column in read]
     return [_absent_text(column, counts, streams, read) for column in columns]
 

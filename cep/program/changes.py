@@ -370,7 +370,7 @@ def _listed(placed: _Placed) -> set[str]:
 
 
 def _tests_the_same_sets(then: RuleProgram, now: RuleProgram, held: Sequence[int]) -> bool:
-    """Return whether conditions test the same sets. What a set means does not say of which values it is."""
+    """Return whether conditions test the same sets. The meaning of a set does not include its values."""
 
     def tested(rule: RuleProgram) -> list[int]:
         operations = zip(rule.tables.code_op.tolist(), rule.tables.code_arg.tolist(), strict=True)
@@ -383,7 +383,7 @@ def _tests_the_same_sets(then: RuleProgram, now: RuleProgram, held: Sequence[int
 
 
 def _other_context(before: Program, now: Program) -> str:
-    """Return what of windows and tables differs so that the stored ones cannot be used; empty: nothing."""
+    """Return the difference for which stored windows and tables cannot be used; empty: none."""
     if set(joined_meanings(before).values()) != set(joined_meanings(now).values()):
         return "the state does not fit the joined tables"
     fingerprints = [{rule.fingerprint for rule in of.identity.rules} for of in (before, now)]

@@ -391,7 +391,7 @@ class Program:
 
     @cached_property
     def columns_of_events(self) -> tuple[str, ...]:
-        """The columns of a prepared batch that are read of events; words without predicates are not."""
+        """The columns of a prepared batch that are read for events: all but words without predicates."""
         others = {VERSION_COLUMN, *self.joins.version_types}
         others |= {bits_column(word) for word, of_word in enumerate(self.predicates) if not of_word}
         return tuple(name for name in self.event_schema.names if name not in others)

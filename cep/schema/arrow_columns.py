@@ -156,7 +156,7 @@ def _integer_width(kind: pa.DataType) -> int:
 
 
 def typed_column(values: pa.Array, field: Field, *, is_coded: bool = False) -> tuple[pa.Array, Mask]:
-    """Return a column as events have it, and which of its values they cannot have.
+    """Return a column in the type of its field, and a mask of the values that this type cannot hold.
 
     `is_coded`: strings that repeat may stay Arrow dictionaries.
     """

@@ -25,7 +25,7 @@ def deleted(rows: pa.Table, table: Stream) -> Mask:
 
 
 def known_operations(words: pa.ChunkedArray) -> Mask:
-    """Return which words say what was done with a row."""
+    """Return which words are valid as the operation on a row."""
     return _is_in(words, (*UPSERTS, *DELETES))
 
 

@@ -110,7 +110,7 @@ def _counts(texts: pa.Array, unit: str) -> tuple[pa.Array, Mask]:
 
 
 def fit_column(values: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
-    """Return `values` as the declared type holds them, and a mask of the values that it cannot hold.
+    """Return `values` in the form of the declared type, and a mask of the values that it cannot hold.
 
     A `float` is rounded to the nearest 32-bit value, as in Spark. A small integer type has a range.
     """

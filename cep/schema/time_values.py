@@ -125,7 +125,7 @@ def text_of_time(us: int, field: Field) -> str:
 
 
 def times_of_texts(texts: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
-    """Return the times that `texts` mean in the column `field`, and a mask of the strings that are not times.
+    """Return the times that `texts` denote in the column `field`, and a mask of the strings that do not.
 
     NULL stays NULL.
     """
@@ -152,7 +152,7 @@ def _are_within(values: pa.Array, low: int, high: int) -> bool:
 
 
 def _times_of_format(texts: pa.Array, form: TimeFormat) -> tuple[pa.Array, Mask]:
-    """Return the times that `texts` mean in a format, and a mask of the strings that are not times.
+    """Return the times that `texts` denote in a format, and a mask of the strings that do not.
 
     A text without a zone is read as if it were in UTC.
     """

@@ -68,7 +68,7 @@ class Room:
 class Intake:
     """Moves messages from receivers to the disk. `offer` may be called by any thread.
 
-    - `clock`: returns seconds, since any fixed time.
+    - `clock`: returns seconds since some fixed time.
     - `about`: what the status contains apart from counts, such as the protocol.
     - `show`: receives the status line, at most once a second.
     - `stop`: is called when the spool cannot continue; `error` says why.

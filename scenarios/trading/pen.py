@@ -34,7 +34,7 @@ from scenarios.trading.market import (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One story: its rule and label, why it is no match, where it happens, who does it, and when."""
+    """One story: its rule and label, why it is not a match, where it happens, who does it, and when."""
 
     rule: str
     label: str  # of scenarios.trading.stories

@@ -234,7 +234,7 @@ def _low_in_the_reopening(pen: Pen) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Writes a story, and returns who did it. `reason` says why it is no match; it is empty for abuse."""
+    """Writes a story, and returns who did it. `reason` says why it is not a match; it is empty for abuse."""
 
     write: Callable[[Pen], str]
     reason: str = ""

@@ -35,7 +35,7 @@ class Reached:
 
     @property
     def read_until_us(self) -> int | None:
-        """The greatest event time that was read; None: no event was read."""
+        """The latest event time that was read; None: no event was read."""
         times_us = [us for us, _ in self.latest.values()]
         if self.watermark_us is not None and self.watermark_us < END_OF_TIME_US:
             times_us.append(self.watermark_us)

@@ -44,7 +44,7 @@ class Late:
         """Record prepared events and versions of program `number` that the watermark had passed."""
         if VERSION_COLUMN in late.column_names:
             late = self._note_versions(number, late)
-        if late.num_rows and COUNTED_COLUMN in late.column_names:  # once, also if in several partitions
+        if late.num_rows and COUNTED_COLUMN in late.column_names:  # once, even if in several partitions
             late = late.filter(late.column(COUNTED_COLUMN))
         if late.num_rows and self._gets_whole:  # `judge` counts all but those within the correction time
             final_us = watermark_us - self._rules.counted_us

@@ -111,7 +111,7 @@ class Checkpoint:
         return f"{self.path}/files/{quote(stream, safe='')}.log"
 
     def log_of(self, stream: str) -> str:
-        """Return the same; an empty string if the checkpoint is not on a disk."""
+        """Return the path of `file_log`; an empty string if the checkpoint is not on a disk."""
         return "" if is_remote(self.path) else self.file_log(stream)
 
 
@@ -129,7 +129,7 @@ def open_checkpoint(
 
     With `accepts_other_rules` its rules remain as they are, and `rules_after` returns them.
 
-    Raises StateError: it belongs to other rules, other sources or another version.
+    Raises StateError: it belongs to other rules, other sources or a different version.
     """
     given = {name: [source.file_format, source.place] for name, source in sorted(sources.items())}
     has_begun = any(map(str.isdigit, files.names("query/commits"))) or any(
@@ -400,7 +400,7 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
 
 
 def recorded(checkpoint: Checkpoint, batch: int) -> list[Any] | None:
-    """Return what `write_done` recorded about a micro-batch; None: nothing, or it was removed.
+    """Return what `write_done` recorded about a micro-batch; None if there is no such record.
 
     In a restored checkpoint, -1 is the micro-batch of the savepoint.
     """

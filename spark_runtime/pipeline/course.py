@@ -38,7 +38,7 @@ class Mark:
     - `batch`: the micro-batch; -1: before the first one.
     - `offsets`: by stream the offset of its source.
     - `watermark_us`: the watermark that was reached; None: no event was read.
-    - `read_until_us`: the greatest event time that was read; None: no event was read.
+    - `read_until_us`: the latest event time that was read; None: no event was read.
     - `late_us`: the watermark by which events between the previous mark and this one were late; None: no
       event was late.
     """

@@ -86,7 +86,7 @@ class Entry:
         return self.generation, self.loss, self.of
 
     def to_list(self) -> list[Any]:
-        """Return a form for JSON."""
+        """Return the gap in a form for JSON."""
         return [self.loss, self.of, self.generation, self.n, self.first_us, self.last_us, self.batch]
 
     @classmethod

@@ -1,7 +1,7 @@
 """The log of matches: those of a stream by micro-batch, and the rules that found them.
 
     <log>/batch=<run>-<number>/     the rows of a micro-batch, as the sink `parquet` writes them
-    <log>/_entries/<offset>.json    an entry: the rows of a micro-batch, or that the rules are others now
+    <log>/_entries/<offset>.json    an entry: the rows of a micro-batch, or that the rules change
     <log>/_rules/<version>.json     the texts of rules (`stored_rules`)
     <log>/_begin.json               the first offset that is kept
 
@@ -42,7 +42,7 @@ class Entry:
     rules
         The version of the rules from this entry on.
     bytes_before
-        Bytes of the rows of all entries before it, also of removed ones.
+        Bytes of the rows of all entries before it, including removed ones.
     run, micro_batch, plan
         The `MicroBatch` of the rows; an entry without a run means that the rules change here. The
         micro-batch of such an entry is -1 in the logs of earlier versions.

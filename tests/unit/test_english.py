@@ -36,6 +36,13 @@ WORDS = {
     r"\bonce more\b": "again",
     r"\bat most so (?:many|much)\b|\bso many (?:rows|events|bytes)\b": "the maximum number of",
     r"\bby lot\b": "at random",
+    r"\bfor good\b": "permanently, forever",
+    r"\bcommonest\b": "most common",
+    r"\breturns? what of\b": "return the ... that",
+    r"\bsays? of (?:each|every|its|them|which)\b": "says for, says about",
+    r"\bgreatest event time\b": "latest event time",
+    r"\balso (?:if|of)\b": "even if, including",
+    r"\b(?:is|are) others\b": "changes, differs",
     r"\bof theirs\b|\bin theirs\b": "(name the noun again)",
 }
 EXPRESSIONS = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in WORDS.items()}
@@ -95,6 +102,8 @@ def test_the_words_are_ordinary(folder: str) -> None:
         ("A file that is not there is made.", True),
         ("Is there a file?", False),
         ("The stream goes on.", True),
+        ("Write it once, also if it is in several partitions.", True),
+        ("It is also in `x`.", False),
         ("What `stands in` means", False),
     ],
 )

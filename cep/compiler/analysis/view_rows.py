@@ -30,7 +30,7 @@ class Presence:
     shown: Mapping[str, tuple[Expression, ...]]
 
     def column(self, of_table: Joined) -> Expression:
-        """Return a column of a table as the row has it."""
+        """Return a column of a table as it is in the row."""
         needed = self.shown.get(of_table.table, ())
         if not needed:
             return of_table
@@ -52,7 +52,7 @@ def tables_with_rows(rule: ast.Rule) -> list[str]:
 
 
 def presence(base: RuleJoin, joins: Sequence[tuple[ast.Join, RuleJoin]]) -> Presence:
-    """Return which rows there are.
+    """Return the conditions under which rows exist.
 
     `base`: how a change finds the row of the table in FROM. `joins`: the other tables, as written and as a
     change finds their rows.

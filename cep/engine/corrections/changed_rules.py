@@ -152,7 +152,7 @@ class _Unit:
 
     @cached_property
     def read_until_us(self) -> int:
-        """The greatest event time in it."""
+        """The latest event time in it."""
         waiting: list[int] = np.asarray(self.stored.waiting.table().column(TIME_COLUMN)).tolist()
         fronts = self.unit.snapshots(self.stored.front)
         return max((*waiting, *(read_until_us(decode(front)) for front in fronts)))

@@ -14,7 +14,7 @@ offsets : (m + 1,) int32
 hashes : (m,) int64
     A hash of each string.
 records : (capacity, 4) int64
-    For each row what `find_keys` says of its key; long strings are in `text`.
+    For each row, what `find_keys` returns for its key; long strings are in `text`.
 text : (bytes,) uint8
     Strings of `records`, or of `spans`.
 index : (2**k,) int64

@@ -30,7 +30,7 @@ from cep.program.program import TIME_COLUMN, Program, RuleProgram
 
 
 def read_until_us(sections: StateSections) -> int:
-    """Return the greatest event time in a matcher: that of its waiting events, or its watermark.
+    """Return the latest event time in a matcher: that of its waiting events, or its watermark.
 
     Events that no rule needed may have been later.
     """

@@ -24,7 +24,7 @@ from cep.schema.text_values import event_table_schema
 
 
 class Base64Records(Sequence[bytes]):
-    """Messages as dead letters quote them: in base64, computed on demand."""
+    """Messages in the form in which dead letters quote them: base64, computed on demand."""
 
     def __init__(self, records: Sequence[bytes]) -> None:
         self._records = records

@@ -168,7 +168,7 @@ def message_class(kind: Descriptor) -> Any:
 
 
 def index_path(kind: Descriptor) -> tuple[int, ...]:
-    """Return which message of its file a type is: its index, after the indices of those around it."""
+    """Return the position of a type in its file: the indices of the enclosing messages, then its own."""
     path: list[int] = []
     while kind.containing_type is not None:
         path.insert(0, [item.name for item in kind.containing_type.nested_types].index(kind.name))

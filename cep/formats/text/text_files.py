@@ -21,7 +21,7 @@ from cep.schema.stream import Stream
 STDIN = "-"
 
 MAX_LINE_BYTES = 256 << 20
-"""Most bytes of a line. A file with a longer line is no text file."""
+"""Most bytes of a line. A file with a longer line is not a text file."""
 
 _MOST_HEADER_BYTES = 1 << 20
 
@@ -199,7 +199,7 @@ class TextReader:
         self._has_begun = False
 
     def read(self, lines: Sequence[bytes], *, is_last: bool = False) -> list[Piece]:
-        """Return the events of the next lines; with `is_last` of all remaining lines.
+        """Return the events of the next lines, or with `is_last` of all remaining lines.
 
         Raises InputError: the file does not consist of lines with events of the stream.
         """

@@ -28,8 +28,8 @@ class _Held(Generic[T]):
 class HeldBatches(Generic[T]):
     """Batches on their way through the intake, in order. For one thread.
 
-    `wake`: is called from another thread when `settled` has something to yield. `clock`: returns seconds,
-    since any fixed time.
+    `wake`: is called from another thread when `settled` has something to yield. `clock`: returns seconds
+    since some fixed time.
     """
 
     def __init__(

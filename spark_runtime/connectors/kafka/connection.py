@@ -1,4 +1,4 @@
-"""The connection to Kafka that source and sink share: settings, secrets, and errors.
+"""The connection to Kafka that the source and the sink share: settings, secrets, and errors.
 
 A connection contains the names of secrets, `${NAME}`. They are looked up in the environment where a client is
 created, so neither the checkpoint nor a task that Spark stores contains them.

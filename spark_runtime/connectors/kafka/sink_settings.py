@@ -40,7 +40,7 @@ class TopicSpec:
 
     `key`: the key of a message: ``match_id``, or ``key`` for the key by which the rules partition events.
     Empty: the identifier of a match; no key for other rows. `has_tombstones`: whether a withdrawn match is a
-    message without a value. Otherwise it is a row of its own kind.
+    message without a value. Otherwise, it is a row of the kind `retract`.
     """
 
     connection: Connection

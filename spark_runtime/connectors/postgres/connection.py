@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL that source and sink share: settings, secrets, and errors.
+"""The connection to PostgreSQL that the source and the sink share: settings, secrets, and errors.
 
 A connection holds names of secrets, `${NAME}`. They are looked up in the environment where it is opened, so
 neither the checkpoint nor a task that Spark stores contains them.

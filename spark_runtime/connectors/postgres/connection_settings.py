@@ -1,4 +1,4 @@
-"""The settings that source and sink of format `postgres` share. Only for the driver."""
+"""The settings that the source and the sink of format `postgres` share. Only for the driver."""
 
 from __future__ import annotations
 

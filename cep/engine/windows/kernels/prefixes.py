@@ -1,4 +1,4 @@
-"""Sums over windows, also of squares, as differences of sums from the start of a block of events.
+"""Sums over windows, including those of squares, as differences of sums from the start of a block.
 
 No event needs a loop over the entries that leave and enter, whose length the processor cannot predict. This
 method is for finite numbers of similar size, as most are. `sums.py` handles the others.
