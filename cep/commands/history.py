@@ -117,7 +117,7 @@ class Given:
         return Scope(from_us, to_us, margin_us, sample)
 
     def truth_of(self, rules: RuleSet, scope: Scope) -> Truth | None:
-        """Return what is known about the truth; None: nothing."""
+        """Return what is known about the truth; None if nothing is known."""
         from cep.backtest.figures import Truth
         from cep.backtest.truth import read_truth
 

@@ -80,7 +80,7 @@ class Joins:
     `columns` are looked up once events are in order. Then come `derived`, named expressions over events and
     their `columns`. For a predicate that reads joined columns, `Program.predicates` has the part that does
     not; `refined` has its word, its bit and the rest, as far as this reads no windows. `unread` are tables
-    that rules join without reading a column: they are inputs, but nothing of them is kept.
+    that rules join without reading a column: they are inputs, but none of their rows is kept.
     """
 
     tables: tuple[JoinedTable, ...] = ()

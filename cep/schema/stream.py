@@ -237,7 +237,7 @@ class Stream:
     The `tie_break` columns order events of equal event time. With `deduplicate`, events of one key that agree
     in event time and all tie breakers are one event that was delivered more than once. An event is malformed
     if its time is outside [`min_valid_us`, `max_valid_us`) or more than `max_ahead_us` ahead of the times
-    around it (`cep.formats.ahead`). `csv` describes the CSV files of the stream. With a `device_clock` the
+    around it (`cep.formats.ahead`). `csv` describes the CSV files of the stream. With a `device_clock`, the
     event time is not a column of the data: it is estimated. The event time of a static `table` is empty.
     """
 

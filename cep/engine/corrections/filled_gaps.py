@@ -56,7 +56,7 @@ def filled(
     Parameters
     ----------
     pasts
-        By the fingerprint of a program the snapshot of a matcher that has read the past, in which later
+        For the fingerprint of each program: the snapshot of a matcher that has read the past, in which later
         events wait.
     rules
         The rules that begin again with it.

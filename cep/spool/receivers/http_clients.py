@@ -25,8 +25,8 @@ class ClientLimits:
     """Limits on what clients may have at one time.
 
     `connections` and `connections_of_one`: connections of all addresses, and of one. `n_bytes`: bytes of all
-    bodies that are being read. An address gets the same share as of connections. `body_bytes`: bytes of one
-    body. A share is never smaller.
+    bodies that are being read. An address gets the same share of these bytes as of the connections.
+    `body_bytes`: bytes of one body; a share is at least as large.
     """
 
     connections: int
