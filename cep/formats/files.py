@@ -264,6 +264,14 @@ def find_files(path: str | Path, file_format: str | None = None) -> tuple[list[s
     return [str(file) for file in files], file_format
 
 
+def _is_profile(file: Path) -> bool:
+    """Return whether a file is what `cep profile` wrote about events, an object over several lines."""
+    if not file.name.endswith(".profile.json"):
+        return False
+    with file.open("rb") as data:
+        return data.read(2) == b"{\n"
+
+
 def _refuse_broken_links(path: str | Path, pattern: PathPattern | None) -> None:
     """Raise InputError if a folder or a pattern names a file of events by a link, and the file is gone."""
     names = glob(pattern.glob) if pattern is not None else Path(path).iterdir() if Path(path).is_dir() else ()
@@ -284,7 +292,9 @@ def _files_at(path: Path, file_format: str | None, pattern: PathPattern | None) 
         # Like Spark, skip names with these prefixes: markers and files that are being written.
         files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
         if file_format is None:
-            files = [file for file in files if format_of_name(file.name) is not None]
+            files = [
+                file for file in files if format_of_name(file.name) is not None and not _is_profile(file)
+            ]
         if not files:
             raise InputError(
                 "E0603",

@@ -175,3 +175,12 @@ def test_a_link_to_a_file_that_is_gone_is_not_passed_over(folder: Path) -> None:
         assert "error[E0601]: `more/b.jsonl` is a link to a file that is gone\n" in done.output
     (folder / "other.cep").symlink_to("gone.cep")
     assert "`other.cep` cannot be read: No such file or directory\n" in cep("check", ".").output
+
+
+def test_a_profile_beside_the_events_is_not_read_as_events(folder: Path) -> None:
+    for _ in range(2):
+        assert cep("profile", ".").exit_code == 0
+    assert (folder / "transactions.profile.json").exists()
+    assert cep("match", ".", "-i", ".").output.count("match_id") == 1
+    (folder / "users.profile.json").write_bytes((folder / "events.jsonl").read_bytes())
+    assert "events                  10\n" in cep("match", ".", "-i", ".").output
