@@ -83,7 +83,7 @@ class Replay:
     tables: Mapping[str, tuple[pa.Table, Stream]]
 
     def identities(self, key: Sequence[Any], keep: Mask) -> tuple[I64, Mask]:
-        """Return the identities that represent the events of a key, those of `keep`, in the ids of matches.
+        """Return the identities by which ids of matches represent the events of a key that are in `keep`.
 
         Events that a run drops before matching have none: the second array says which have one.
         """

@@ -14,7 +14,7 @@ from cep.program.program import Program
 class Feed:
     """Matches of the rule `stream.name` of one program that are events of `stream` in another.
 
-    Programs have numbers. With `same_key` a match and the event that it becomes have the same key, so they
+    Programs have numbers. With `same_key`, a match and the event that it becomes have the same key, so they
     belong to one key group.
     """
 

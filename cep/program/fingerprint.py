@@ -522,7 +522,7 @@ class _Expressions:
 def joined_meanings(program: Program, *, names_tables: bool = False) -> dict[str, bytes]:
     """Return the meaning of each joined table, by `table_name`, and of each column of versions, in 16 bytes.
 
-    Their numbers change when rules are added. With `names_tables` a table is only its name.
+    Their numbers change when rules are added. With `names_tables`, a table is only its name.
     """
     found: dict[str, bytes] = {}
     for number, joined in enumerate(program.joins.tables):

@@ -72,7 +72,7 @@ class RuleIdentity:
     tables: tuple[TableIdentity, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return a form for JSON."""
+        """Return this object in a form for JSON."""
         return {
             "name": self.name,
             "fingerprint": self.fingerprint.hex(),
@@ -118,7 +118,7 @@ class StreamOrder:
     meaning: bytes = b""  # of the rule whose matches these events are
 
     def to_list(self) -> list[Any]:
-        """Return a form for JSON."""
+        """Return this object in a form for JSON."""
         found = [self.stream, self.event_time, list(self.tie_break), self.deduplicate]
         return [*found, self.meaning.hex()] if self.meaning else found
 
@@ -151,7 +151,7 @@ class SharedIdentity:
     derived: tuple[tuple[str, str], ...]  # name of a derived, computed or windowed column, 16 hex digits
 
     def to_json(self) -> dict[str, Any]:
-        """Return a form for JSON."""
+        """Return this object in a form for JSON."""
         return {
             "fingerprint": self.fingerprint.hex(),
             "key": [list(item) for item in self.key],
@@ -206,7 +206,7 @@ class ProgramIdentity:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return a form for JSON."""
+        """Return this object in a form for JSON."""
         return {"shared": self.shared.to_json(), "rules": [rule.to_json() for rule in self.rules]}
 
     @classmethod

@@ -60,7 +60,7 @@ class Position:
     reached: Reached = field(default_factory=Reached)
 
     def to_json(self) -> list[Any]:
-        """Return a form for JSON."""
+        """Return this object in a form for JSON."""
         return [self.batch, dict(self.offsets), json.loads(self.reached.to_json())]
 
     @classmethod

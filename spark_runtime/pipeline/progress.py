@@ -141,7 +141,7 @@ class Totals:
                 counts.setdefault(rule, 0)
 
     def add(self, batch: int, counts: Iterable[Counts]) -> Counts:
-        """Add what the operator counted in one batch, and return it."""
+        """Add what the operator counted in one batch; return the counts of this batch."""
         of_batch = Counts()
         for part in counts:
             of_batch.add(part)

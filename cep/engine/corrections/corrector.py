@@ -165,7 +165,7 @@ class Corrector:
     ) -> pa.Table:
         """Advance event time to `watermark_us`; return what corrects earlier rows, then the matches.
 
-        The rows have the columns of `program.match_schema`, then `REVISION` and `KIND`. With `emit` a rule
+        The rows have the columns of `program.match_schema`, then `REVISION` and `KIND`. With `emit`, a rule
         emits its matches in large parts, as in `Matcher.advance`; the returned rows follow them.
 
         If event time was already beyond `watermark_us`, a correction may add rows that end after it.

@@ -276,7 +276,7 @@ class Matcher:
         The rules evaluate all events up to that time; then the windows that end by then close. A watermark
         before the one already reached changes nothing.
 
-        One hot key can complete more matches than memory holds. With `emit` a rule emits `MOST_PENDING` of
+        One hot key can complete more matches than memory holds. With `emit`, a rule emits `MOST_PENDING` of
         them at a time, each table in order. The returned table follows them.
         """
         if watermark_us <= self.watermark_us:

@@ -109,7 +109,7 @@ class OpenRule:
 class OpenWindow:
     """The state of one group of windowed columns, or of the windows of window rules.
 
-    `of_keys`: a row for each key. With `entries` its first number is that of the key's entries. `entries`:
+    `of_keys`: a row for each key. With `entries`, its first number is that of the key's entries. `entries`:
     the entries of rings, key by key; None: there are none. `of_all`: state that belongs to no key; None:
     there is none.
     """

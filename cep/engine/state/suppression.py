@@ -30,7 +30,7 @@ class Suppression:
 
     - `length_us`: how long after the end of a match no other match of the key is reported.
     - `n_per_day`: how many matches of a key that end in one day are reported at most.
-    - `until_us`: for each key: the time before which a match that ends is not reported. With `n_per_day` it
+    - `until_us`: for each key: the time before which a match that ends is not reported. With `n_per_day`, it
       is a different number: its lower `_COUNT_BITS` say how many matches were reported on the last day with a
       match, and the bits above say which day that is.
     """
