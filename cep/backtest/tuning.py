@@ -1,4 +1,4 @@
-"""Which value of a parameter gives a wanted number of alerts, or a wanted recall.
+"""Which value of a parameter gives a target number of alerts, or a target recall.
 
 A grid of values is tried: the declared value, and the quantiles of the column that the rule compares with the
 parameter. The approximate algorithm of XGBoost proposes splits in the same way (Chen and Guestrin, 2016,

@@ -109,7 +109,7 @@ def _add_reading(made: MCPServer[Any], access: Access) -> None:
     ) -> dict[str, Any]:
         """Say why a rule matched for a key in files of events (FILE or STREAM=FILE), or what it missed.
 
-        With `summary` no key is given: the answer counts which condition refuses most events.
+        With `summary`, give no key: the answer names the condition that refuses most events.
         """
         return _answered(
             lambda: tools.why(access, rules, inputs, key or [], rule, streams, at, summary, limit)

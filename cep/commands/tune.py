@@ -1,4 +1,4 @@
-"""`cep tune` proposes values of parameters for a wanted number of alerts, or a wanted recall."""
+"""`cep tune` proposes values of parameters for a target number of alerts, or a target recall."""
 
 from __future__ import annotations
 
