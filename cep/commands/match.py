@@ -291,6 +291,10 @@ def input_paths(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
         if sign and name in rules.inputs:
             if name in named:
                 raise click.UsageError(f"there are two inputs for stream `{name}`: give a directory")
+            if path == "-" and path in named.values():
+                raise click.UsageError(
+                    "standard input has the events of one stream: give the other ones files"
+                )
             named[name] = path
         elif sign and not Path(text).exists() and _is_name(name, path, rules):
             known = ", ".join(rules.inputs)

@@ -184,3 +184,16 @@ def test_a_profile_beside_the_events_is_not_read_as_events(folder: Path) -> None
     assert cep("match", ".", "-i", ".").output.count("match_id") == 1
     (folder / "users.profile.json").write_bytes((folder / "events.jsonl").read_bytes())
     assert "events                  10\n" in cep("match", ".", "-i", ".").output
+
+
+def test_standard_input_is_of_one_stream_only(folder: Path) -> None:
+    (folder / "streams.yaml").write_text(
+        "streams:\n"
+        "  a: {event_time: ts, schema: {ts: timestamp, k: string}}\n"
+        "  b: {event_time: ts, schema: {ts: timestamp, k: string}}\n"
+    )
+    rule = "RULE r FROM a, b PARTITION BY k PATTERN x -> y DEFINE x ON a AS k > '', y ON b AS k > ''"
+    (folder / "r.cep").write_text(rule)
+    done = cep("match", "r.cep", "-i", "a=-", "-i", "b=-", "--format", "json")
+    assert done.exit_code == 2
+    assert "standard input has the events of one stream: give the other ones files" in done.output
