@@ -62,7 +62,6 @@ def new(
     """
     from cep.commands.init import write_files
     from cep.commands.rule_templates import columns_of, new_rule
-    from cep.commands.streams_of_file import not_events, streams_of_file
     from cep.errors import InputError, RuleError, Source
     from cep.language.front_ends import RULE_TEXT
     from cep.rule_files import STREAMS_FILE, beside_rule, nearest_streams_file
@@ -75,12 +74,14 @@ def new(
     if beside is not None and events is not None:
         raise InputError("E0662", f"`{beside}` declares the events already", "leave out --from")
     if beside is None:
-        declared = _STREAMS if events is None else streams_of_file(events)
+        declared = _STREAMS if events is None else _declared(events)
         files[_above_both(file, events) / STREAMS_FILE] = declared
         streams, problems = parse_streams(Source(STREAMS_FILE, declared))
         if problems:  # names of columns that a stream cannot have
             raise RuleError(problems)
         if events is not None:
+            from cep.commands.streams_of_file import not_events  # loads Arrow
+
             reasons = not_events(events, next(iter(streams.values())))
             for reason, count in Counter(reasons).most_common(3):
                 click.echo(
@@ -91,6 +92,12 @@ def new(
     columns = columns_of(_chosen(streams, stream, beside), key, value)
     text, tests = new_rule(file.name.removesuffix(ending), template, columns)
     write_files({file: text, beside_rule(file): tests} | files, "name another rule", quiet=quiet)
+
+
+def _declared(events: Path) -> str:
+    from cep.commands.streams_of_file import streams_of_file  # loads Arrow
+
+    return streams_of_file(events)
 
 
 def _above_both(file: Path, events: Path | None) -> Path:

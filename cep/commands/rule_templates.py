@@ -12,13 +12,13 @@ from cep.errors import InputError, Source
 from cep.expression import Type
 from cep.language.layout import laid_out
 from cep.language.printer import print_name
-from cep.rule_set import MATCH_COLUMNS
 from cep.schema.stream import Field, Stream
 
 _KEYS = (Type.STRING, Type.BIGINT)
 _VALUES = (Type.DOUBLE, Type.BIGINT, Type.STRING, Type.BOOLEAN)
 _SEEN = (Type.STRING, Type.BIGINT)
-_OF_MATCHES = frozenset(("rule", *MATCH_COLUMNS))
+_OF_MATCHES = frozenset(("rule", "match_id", "match_start", "match_end"))
+"""Columns that every match has, so they are no key. `cep.rule_set` has the list, and loads NumPy."""
 
 YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 
@@ -12,9 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cep.commands import new as module
-from cep.commands import streams_of_file
+from cep.commands import rule_templates, streams_of_file
 from cep.commands.cli import main
 from cep.commands.rule_templates import TEMPLATES
+from cep.rule_set import MATCH_COLUMNS
 from cep.settings.schema_file import load_streams
 
 KINDS = {
@@ -348,3 +351,15 @@ def test_a_whole_number_is_the_value_of_the_rule_and_no_tie_break_if_there_is_no
     done = cep("new", tmp_path / "r", "--from", tmp_path / "e.csv")
     assert done.exit_code == 0, done.output
     assert "value < small" in (tmp_path / "r.cep").read_text()
+
+
+def test_without_events_it_loads_neither_arrow_nor_numpy(tmp_path: Path) -> None:
+    line = "import sys; from cep.commands.cli import main; main(['new', 'r'], standalone_mode=False)"
+    shown = "print([name for name in ('pyarrow', 'numpy') if name in sys.modules])"
+    command = [sys.executable, "-c", f"{line}; {shown}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_columns_of_matches_are_those_of_rule_sets() -> None:
+    assert {"rule", *MATCH_COLUMNS} == rule_templates._OF_MATCHES
