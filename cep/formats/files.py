@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from glob import glob
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,7 +92,6 @@ def read_events(
     pattern = pattern_of(path)
     if pattern is not None:
         check_names(pattern, stream)
-    _refuse_broken_links(path, pattern)
     files, file_format = find_files(path, file_format)
     reading = Reading(tuple(map(tuple, keys)), on_bad_file, block_bytes, in_worker, pattern)
     guard = AheadGuard(stream.max_ahead_us) if ahead is None else ahead
@@ -270,14 +268,6 @@ def _is_profile(file: Path) -> bool:
         return False
     with file.open("rb") as data:
         return data.read(2) == b"{\n"
-
-
-def _refuse_broken_links(path: str | Path, pattern: PathPattern | None) -> None:
-    """Raise InputError if a folder or a pattern names a file of events by a link, and the file is gone."""
-    names = glob(pattern.glob) if pattern is not None else Path(path).iterdir() if Path(path).is_dir() else ()
-    for file in map(Path, names):
-        if not file.exists() and file.name[0] not in "._" and format_of_name(file.name) is not None:
-            raise InputError("E0601", f"`{file}` is a link to a file that is gone", "remove the link")
 
 
 def _files_at(path: Path, file_format: str | None, pattern: PathPattern | None) -> list[Path]:

@@ -50,9 +50,12 @@ def _opened(name: str) -> Iterator[Any]:
 
 def is_read_once(path: str | Path) -> bool:
     """Return whether a path is standard input, a pipe or another device, which has its contents only once."""
-    return str(path) == STDIN or (
-        Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
-    )
+    if str(path) == STDIN:
+        return True
+    try:
+        return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
+    except OSError:  # opening it reports the reason
+        return False
 
 
 def line_blocks(

@@ -409,7 +409,7 @@ def test_lines_that_end_in_carriage_returns_are_one_clear_error(
     path.write_text(first + (GOOD + "\r") * 2)
     assert message(path) == (
         f"error[E0642]: the lines of `{name}` end in carriage returns without line feeds\n"
-        f"help: convert them, for example: tr '\\r' '\\n' < {name} > new.csv"
+        f"help: convert them, for example: tr '\\r' '\\n' < {name} > new{path.suffix}"
     )
 
 
