@@ -18,6 +18,7 @@ from cep.engine.state.open_runs import runs_of_rules
 from cep.errors import CepError, StateError
 from cep.local.match_file import match_file
 from spark_runtime import detect
+from spark_runtime.compat.driver import pyspark_version
 from spark_runtime.operator import operator
 from spark_runtime.pipeline.checkpoint import read_checkpoint
 from spark_runtime.pipeline.stored_state import stored_state
@@ -191,7 +192,9 @@ def test_detect_keeps_state_in_a_folder_of_each_query(spark: SparkSession, tmp_p
         assert 0 < max(row["state_bytes"] for row in metrics) < 2000, metrics  # pointers
         touched = sum(row["keys_touched"] for row in metrics)
         # The last second waits until the next events arrive: 1,000 of the first, 4 of the later ones.
-        assert touched == (n_keys - 1000 if number == 0 else 1000 + 100 - 4), metrics
+        # PySpark 3.5 tells nothing about a last micro-batch without events.
+        untold = (1, 4)[number] if pyspark_version() < (4, 0) else 0
+        assert touched == (n_keys - 1000 if number == 0 else 1000 + 100 - 4) - untold, metrics
     assert [place.name for place in (tmp_path / "state").iterdir()] == [query.id]
     assert 70 < len(found) <= 100
     all_of = spark.createDataFrame(whole[: n_keys + 100], "ts timestamp, n boolean, k bigint")
