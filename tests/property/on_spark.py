@@ -129,8 +129,9 @@ def compare_views(session: SparkSession, drawn: ViewCase, has_matches: bool) -> 
     rules = RuleSet(programs)
     frames = {name: _frame(session, table, case.rows(name)) for name, table in rules.tables.items()}
     from spark_runtime import detect
+    from spark_runtime.compat.driver import to_arrow
 
-    found = detect(frames, rules).toArrow()
+    found = to_arrow(detect(frames, rules))
     local = [views.deliver(program, case) for program in programs]
     return Compared(case.rules, expected, views.rows_of(case, [found]), found, local)
 
@@ -139,10 +140,11 @@ def _detected(
     session: SparkSession, rules: RuleSet, case: Case, versions: Mapping[str, Sequence[dict[str, Any]]]
 ) -> pa.Table:
     from spark_runtime import detect
+    from spark_runtime.compat.driver import to_arrow
 
     frames = {case.stream.name: _frame(session, case.stream, case.events)}
     frames |= {name: _frame(session, rules.tables[name], rows) for name, rows in versions.items()}
-    return detect(frames, rules).toArrow()
+    return to_arrow(detect(frames, rules))
 
 
 Compare = Callable[..., Compared]
