@@ -33,9 +33,10 @@ from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 
 _MOST_KEYS = 5
-_MOST_LETTERS = 60
-"""Of a key that an error names."""
 """Keys that an error lists."""
+
+_MOST_LETTERS = 60
+"""Of a key that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
