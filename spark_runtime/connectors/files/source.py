@@ -23,6 +23,7 @@ from cep.formats.files import Reading, find_files, first_received_us, is_plain_t
 from cep.formats.intake import partition_name
 from cep.formats.protocol import MAX_RECORD_LINES, FileFormat
 from cep.formats.registry import FORMATS
+from cep.formats.text.text_files import is_read_once
 from cep.schema.stream import Stream
 from spark_runtime.connectors.files.file_log import Entry, FileLog
 from spark_runtime.connectors.files.time_span import time_span
@@ -82,7 +83,13 @@ class FolderSource:
     has_begun: bool = False
 
     def check(self) -> None:
-        """Refuse a place without files, unless files may arrive later, or were read and may be gone."""
+        """Refuse a place without files, unless files may arrive later, or were read and may be gone.
+
+        A pipe is refused, too: what workers have read of it, they cannot read again.
+        """
+        if is_read_once(self.path):
+            fact = f"`{self.path}` is a pipe or a device, and a pipeline may read its input again"
+            raise InputError("E0603", fact, "name a file, a folder or a pattern")
         grows = not isinstance(FORMATS.get(self.file_format), FileFormat)
         pattern = self.reading.pattern
         may_be_empty = pattern is not None or Path(self.path).is_dir()

@@ -109,8 +109,8 @@ FAULTS = (
     Fault(
         "a reason shows what the line has",
         "cep/formats/dead_letter.py",
-        "if shown.isprintable():",
-        "if True:",
+        "return for_terminal(shown)",
+        "return (shown)",
         _READERS,
     ),
 )

@@ -60,7 +60,7 @@ def test_the_first_hour_ends_when_the_page_says(drift_ppm: float, retried: float
         if drift_ppm < 0:  # the clock falls behind what is known of it
             assert found[after(table, 0.5)].min() < -0.1
     page = (Path(__file__).parents[4] / "docs" / "operate" / "time.md").read_text()
-    assert f"until minute {minutes} at most" in page
+    assert f"Errors above 0.1 s end after {minutes} minutes at most" in page
 
 
 @pytest.mark.parametrize("drift_ppm", [-100, 100])
