@@ -55,8 +55,8 @@ spark=$!
 install "$parts/others" || { kill "$spark"; exit 1; }
 wait "$spark"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-# pip would do this on one core. Files that are no Python of this version do not matter. Half of all are tests of
-# packages, and what only an installation needs.
+# pip would do this on one core. Files that are no Python of this version do not matter. Almost half of them
+# are tests of packages, and what only an installation needs.
 .venv/bin/python -m compileall -q -j 0 -x '/(tests|pip|setuptools|mypy)/' .venv/lib cep spark_runtime scenarios >/dev/null 2>&1 || :
 step "the installation"
 touch .venv/.set-up

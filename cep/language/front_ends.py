@@ -58,7 +58,7 @@ class _RuleText:
 
 @lru_cache(maxsize=64)
 def _parsed(source: Source) -> tuple[tuple[ast.Rule, ...], tuple[Diagnostic, ...]]:
-    """Parse a text once, however many values of its parameters are tried: that is half of a compilation."""
+    """Parse a text once, however many values of its parameters are tried: two fifths of a compilation."""
     rules, problems = parse(source)
     return rules, tuple(problems)
 

@@ -157,11 +157,12 @@ class Pipeline:
     def collect(self, java: Iterable[int]) -> int | None:
         """Let each Java collect its whole heap; return what that contains now, in MB.
 
-        None where Java's `jcmd` does not exist, or Java ends meanwhile.
+        None where Java's `jcmd` does not exist, or Java ends or hangs meanwhile.
         """
         if (jcmd := shutil.which("jcmd")) is not None:
             for pid in java:
-                subprocess.run([jcmd, str(pid), "GC.run"], capture_output=True, check=False)
+                with suppress(subprocess.TimeoutExpired):
+                    subprocess.run([jcmd, str(pid), "GC.run"], capture_output=True, check=False, timeout=60)
             with suppress(FileNotFoundError):
                 if found := _COLLECTED.findall(self.collections.read_text()):
                     return int(found[-1])

@@ -22,6 +22,7 @@ from spark_runtime.compat.driver import (
     forget_state,
     to_arrow,
 )
+from spark_runtime.event_time.upstream import _WATERMARKS, upstream
 
 Bigints = Callable[[Callable[[pa.Array], pa.Array], pa.DataType], Callable[[Any], Any]]
 
@@ -36,6 +37,19 @@ def test_rows_as_arrow_have_null_and_nan_apart(spark: SparkSession) -> None:
 def test_a_frame_without_rows_has_its_columns_in_arrow(spark: SparkSession) -> None:
     found = to_arrow(spark.createDataFrame([], "x double, y array<string>"))
     assert (found.num_rows, found.schema.field("x").type, found.schema.names) == (0, pa.float64(), ["x", "y"])
+
+
+def test_streaming_operators_before_detect_are_found_and_those_of_a_joined_batch_are_not(
+    spark: SparkSession,
+) -> None:
+    events = spark.readStream.format("rate").load()
+    counted = spark.range(9).groupBy("id").count()
+    joined = upstream(events.join(counted, events.value == counted.id), None, None)
+    assert "Join" in joined.nodes
+    assert "Aggregate" not in joined.nodes
+    counts = events.withWatermark("timestamp", "1 second").groupBy("timestamp").count()
+    assert "Aggregate" in upstream(counts, None, None).nodes
+    assert upstream(counts, None, None).nodes & set(_WATERMARKS)
 
 
 @pytest.mark.parametrize("form", [bigints, driver._bigints_of_texts])
