@@ -108,7 +108,10 @@ def range_text(found: Backtest) -> str:
     of_keys = "" if found.share == 1.0 else f", {percent(found.share)} of the keys"
     days = f"{found.days:.1f}".removesuffix(".0")
     first, last = day_of(found.from_us), day_of(found.to_us)
-    return f"{found.n_events:,} events{of_keys}, {first} to {last}, {days} {'day' if days == '1' else 'days'}"
+    text = f"{found.n_events:,} events{of_keys}, {first} to {last}, {days} {'day' if days == '1' else 'days'}"
+    if found.read and not found.n_events:
+        text += f"; the files have events from {day_of(found.read[0])} to {day_of(found.read[1])}"
+    return text
 
 
 def rate(number: float) -> str:

@@ -58,12 +58,18 @@ class Scope:
 class Extent:
     """The number of events in the range, and the times of the first and the last, counted during reading."""
 
+    scope: Scope
     n_events: int = 0
     first_us: int | None = None
     last_us: int | None = None
+    read: tuple[int, int] | None = None
 
     def add(self, times_us: I64) -> None:
-        """Add events with these times."""
+        """Count those of these times that are in the range."""
+        if len(times_us):
+            first, last = self.read or (times_us[0], times_us[0])
+            self.read = min(int(times_us.min()), first), max(int(times_us.max()), last)
+            times_us = times_us[self.scope.within(times_us)]
         self.n_events += len(times_us)
         if len(times_us):
             first, last = int(times_us.min()), int(times_us.max())
@@ -79,6 +85,7 @@ class Backtest:
     - `n_events`: the events of the sample in the range of dates.
     - `from_us`, `to_us`: the range; without bounds, the times of the first and the last event.
     - `share`: the share of the keys in the sample.
+    - `read`: the times of the first and the last event of the files, in the range or not; None: not known.
     """
 
     rules: RuleSet
@@ -88,6 +95,7 @@ class Backtest:
     from_us: int
     to_us: int
     share: float
+    read: tuple[int, int] | None = None
 
     @property
     def days(self) -> float:
@@ -116,7 +124,7 @@ def backtest(rules: RuleSet, chunks: Chunks, scope: Scope) -> Backtest:
     before and after the range of dates, so the alerts are those of a run over everything that end in the
     range.
     """
-    of_events, of_versions = Extent(), Extent()
+    of_events, of_versions = Extent(scope), Extent(scope)
     wanted = {
         name: _scoped(rules.inputs[name], of, scope, of_events if name in rules.streams else of_versions)
         for name, of in chunks.items()
@@ -133,6 +141,7 @@ def backtest(rules: RuleSet, chunks: Chunks, scope: Scope) -> Backtest:
         from_us=from_us if from_us is not None else to_us or 0,
         to_us=to_us if to_us is not None else from_us or 0,
         share=scope.share,
+        read=extent.read,
     )
 
 
@@ -151,14 +160,14 @@ def _scoped(stream: Stream, chunks: Iterable[Chunk], scope: Scope, extent: Exten
         events = chunk.events
         if stream.table is not None:
             times = np.asarray(events.column(stream.event_time), np.int64)
-            extent.add(times[scope.within(times)])
+            extent.add(times)
             yield chunk
             continue
         if scope.sample is not None:
             keep = scope.sample.has(events, scope.sample.of_streams[stream.name])
             events = events.filter(pa.array(keep))
         times = np.asarray(events.column(stream.event_time), np.int64)
-        extent.add(times[scope.within(times)])
+        extent.add(times)
         if scope.margin_us is not None:
             events = events.filter(pa.array(scope.within(times, scope.margin_us)))
         yield chunk if events is chunk.events else replace(chunk, events=events)

@@ -52,6 +52,8 @@ def backtest(
         writer_of(output)
     if report is not None and given.spark:
         raise click.UsageError("--report needs the events on this machine: leave out --spark")
+    if report is not None and report.suffix not in (".html", ".htm"):
+        raise click.UsageError(f"--report writes a page of HTML: name it {report.with_suffix('.html')}")
     book = given.book()
     compiled = compile_rulebook(book, given.only, given.parameters)
     show(compiled.warnings)

@@ -194,11 +194,19 @@ def test_a_range_and_a_sample_are_as_in_history(folder: Path) -> None:
         (("--same", "a=b"), "--same is about the columns of --truth"),
         (("--same", "a", "--truth", "truth.csv"), "`a` is not COLUMN=COLUMN"),
         (("--report", "r.html", "--spark"), "leave out --spark"),
+        (("--report", "r.pdf"), "--report writes a page of HTML: name it r.html"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(folder: Path, arguments: tuple[str, ...], says: str) -> None:
     result = cep("backtest", "drain.cep", *INPUT, *arguments)
     assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
+
+
+def test_a_range_without_events_says_when_there_are_some(folder: Path) -> None:
+    found = cep_prints("backtest drain.cep -i events.jsonl --from 2025-05-01 --to 2025-05-03")
+    assert found.splitlines()[-1] == (
+        "0 events, 2025-05-01 to 2025-05-03, 2 days; the files have events from 2024-05-01 to 2024-05-06"
+    )
 
 
 def test_an_unknown_parameter_of_a_sweep_is_refused(folder: Path) -> None:
