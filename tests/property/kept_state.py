@@ -115,6 +115,8 @@ class KeptState:
         The same rules in one or more orders, which alternate between runs.
     codes
         Their static table, if they have one.
+    inline
+        What calls with state in Spark's store give.
     """
 
     def __init__(
@@ -124,9 +126,11 @@ class KeptState:
         folder: Path,
         random: Random,
         tally: Counter[str],
+        inline: InlinePlays,
     ) -> None:
         self.rules = rules
         self.codes = codes
+        self.inline = inline
         self.random = random
         self.tally = tally
         self.value: bytes | None = None
@@ -178,7 +182,7 @@ class KeptState:
             self.tally["inline"] += 1
             rules = self.now
             yield
-            found, snapshot = play_inline(rules, self.value, tables, given)
+            found, snapshot = self.inline.play(rules, self.value, tables, given)
             return found, files.stored(snapshot, task).value
         pointer = Pointer.decode(self.value)
         assert Pointer.decode(pointer.encode()) == pointer
@@ -207,6 +211,25 @@ def _ended(attempt: Attempt) -> tuple[list[pa.Table], bytes]:
         except StopIteration as end:
             found: tuple[list[pa.Table], bytes] = end.value
             return found
+
+
+class InlinePlays:
+    """`play_inline`, once for each value and rules of a call: nothing else determines what it gives."""
+
+    def __init__(self) -> None:
+        self._given: Input | None = None
+        self._known: dict[tuple[int, bytes | None], tuple[list[pa.Table], bytes]] = {}
+
+    def play(
+        self, rules: RuleSet, value: bytes | None, tables: Tables, given: Input
+    ) -> tuple[list[pa.Table], bytes]:
+        """See `play_inline`."""
+        if given is not self._given:
+            self._given, self._known = given, {}
+        key = (id(rules), value)
+        if key not in self._known:
+            self._known[key] = play_inline(rules, value, tables, given)
+        return self._known[key]
 
 
 def play_inline(
@@ -257,12 +280,13 @@ def check(case: Late, folder: Path, random: Random, tally: Counter[str]) -> None
         backward = replace(case, texts=case.texts[::-1]).rule_set().with_corrections(None)
         orders = [rules, backward]
     codes = StaticCodes(folder, Random(len(case.arrivals)), tally)
-    kept = KeptState(orders, codes, folder, random, tally)
+    inline = InlinePlays()
+    kept = KeptState(orders, codes, folder, random, tally, inline)
     plain, value = None if case.is_static else Chain(rules), None
     for given in inputs_of(case, rules):
         found = kept.call(given)
         if plain is None:
-            expected, value = play_inline(rules, value, codes.tables(rules), given)
+            expected, value = inline.play(rules, value, codes.tables(rules), given)
         else:
             expected = play(plain, given)
         assert rows_of(found) == rows_of(expected), given

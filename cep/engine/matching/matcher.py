@@ -30,7 +30,7 @@ from cep.engine.keys.key_slots import KeySlots, make_index
 from cep.engine.matching.counters import Counters, n_counted
 from cep.engine.matching.deadlines import Deadlines
 from cep.engine.matching.match_batch import build_matches, empty_matches
-from cep.engine.matching.packed_rule import pack_rule
+from cep.engine.matching.packed_rule import packed_rules
 from cep.engine.order.column_cells import ColumnCells
 from cep.engine.order.event_blocks import BLOCK_ROWS, event_blocks
 from cep.engine.order.lookahead import Lookahead
@@ -76,13 +76,13 @@ Emit = Callable[[pa.Table], None]
 class _RuleState:
     """Open runs of one rule, and the room that its kernels need."""
 
-    def __init__(self, program: Program, rule: RuleProgram, stored: StoredRuns) -> None:
+    def __init__(self, rule: RuleProgram, packed: I64, stored: StoredRuns) -> None:
         self.rule = rule
+        self.packed = packed
         self.pool = make_pool(stored, 0)
         self.matches = new_matches(rule, _FIRST_MATCHES)
         self.stack = new_stack(rule)
         self.null = np.zeros(len(self.stack), np.uint8)
-        self.packed = pack_rule(program, rule)
         self.fan_out = fan_out(rule)
         self.deadlines = Deadlines(rule, self.fan_out)
         self.event_mask = int(np.uint64(rule.event_mask).astype(np.int64))
@@ -229,7 +229,10 @@ class Matcher:
         no_keys = [pa.array([], program.event_schema.field(name).type) for name in program.key_columns]
         self._keys = KeySlots(program.key_columns, no_keys)
         self._kept = KeptEvents(np.zeros(0, np.int64), program.kept_schema.empty_table())
-        self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
+        self._rules = [
+            _RuleState(rule, packed, no_runs(rule))
+            for rule, packed in zip(program.rules, packed_rules(program), strict=True)
+        ]
         self._lookahead = Lookahead(program)
         self._context: Context | None = None
         self._window_rules: WindowRules | None = None

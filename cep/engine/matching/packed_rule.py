@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -32,6 +33,22 @@ class _Section(NamedTuple):
         """Return the addresses of the records with these numbers; NONE stays."""
         start, width = self.start, self.width
         return [NONE if number == NONE else start + width * number for number in numbers]
+
+
+_KNOWN: dict[int, tuple[I64, ...]] = {}
+"""The packed rules of each program, by its `id`, while it exists: a program has no hash."""
+
+
+def packed_rules(program: Program) -> tuple[I64, ...]:
+    """Return the rules of `program`, packed. They are packed once, and only read; see `pack_rule`.
+
+    Each key group has a matcher, and packing would be half of the time that creates one.
+    """
+    known = _KNOWN.get(id(program))
+    if known is None:
+        known = _KNOWN[id(program)] = tuple(pack_rule(program, rule) for rule in program.rules)
+        weakref.finalize(program, _KNOWN.pop, id(program), None).atexit = False
+    return known
 
 
 def pack_rule(program: Program, rule: RuleProgram) -> I64:

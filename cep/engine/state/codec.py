@@ -54,6 +54,10 @@ Part: TypeAlias = bytes | memoryview | pa.Buffer
 _Block: TypeAlias = Sequence[Part]
 
 
+_SMALL_BYTES = 1024
+"""Smaller tables are not compressed: that would save some bytes, and take four times as long."""
+
+
 class Header(NamedTuple):
     """The header before the sections."""
 
@@ -272,7 +276,7 @@ def _table_bytes(table: pa.Table | None) -> _Block:
     if table is None:
         return []
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if table.nbytes > _SMALL_BYTES else None)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return [sink.getvalue()]
