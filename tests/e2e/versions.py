@@ -83,15 +83,26 @@ def environment_of(version: str) -> dict[str, str]:
 
 
 def tried(version: str, tests: tuple[str, ...]) -> bool:
-    """Run tests with a version of PySpark, print what came of it, and return whether all passed."""
+    """Run tests with a version of PySpark, print what came of it, and return whether all passed.
+
+    What pytest prints of all tests is shown at once, of a few only if one fails.
+    """
     environment = environment_of(version)
     command = [sys.executable, "-m", "pytest", "-q", *OPTIONS, *tests]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines()
-    if done.returncode:
-        click.echo(done.stdout + done.stderr)
-    click.echo(f"PySpark {version}: {lines[-1].strip('= ') if lines else 'no answer'}")
-    return done.returncode == 0
+    lines = []
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            lines.append(line)
+            if tests is WHOLE:
+                click.echo(line, err=True, nl=False)
+    if run.returncode and tests is not WHOLE:
+        click.echo("".join(lines))
+    last = lines[-1].strip("= \n") if lines else "no answer"
+    click.echo(f"PySpark {version}: {last}")
+    return run.returncode == 0
 
 
 def carried_on() -> bool:
