@@ -93,20 +93,25 @@ def checkpoint_file_manager() -> str:
 
 
 def forget_state(jvm: Any) -> None:
-    """Make Java drop the state of all streams. 4.1 ends it: `stop`.
+    """Make Java drop the state of all streams. 4.3 ends it: `stop`.
 
-    Before 4.1, `stop` holds a lock while it waits, for five minutes, for a thread that may be waiting for
+    Before 4.3, `stop` holds a lock while it waits, for five minutes, for a thread that may be waiting for
     this lock.
     """
     state = "org.apache.spark.sql.execution.streaming.state.StateStore"
     # In one step: for each part of a dotted name Java would search all its archives.
     stores = getattr(jvm, state)
-    if pyspark_version() >= (4, 1):
+    version = pyspark_version()
+    if version >= (4, 3):
         stores.stop()
         return
     singleton = getattr(jvm, "org.apache.spark.util.Utils").classForName(f"{state}$", True, False)
+    module = singleton.getField("MODULE$").get(None)
+    if version >= (4, 1):
+        module.unloadAll()
+        return
     field = singleton.getDeclaredField("loadedProviders")
     field.setAccessible(True)
-    loaded = field.get(singleton.getField("MODULE$").get(None)).keySet().toSeq()
+    loaded = field.get(module).keySet().toSeq()
     for number in range(loaded.size()):
         stores.unload(loaded.apply(number))
