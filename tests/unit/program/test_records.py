@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 import cep.engine
 from cep.compiler.compile import compile_sources
 from cep.engine.kernels import layout as at
-from cep.engine.matching.packed_rule import pack_rule
+from cep.engine.matching import packed_rule
+from cep.engine.matching.packed_rule import pack_rule, packed_rules
 from cep.errors import Source
 from cep.program.opcodes import Mode
 from cep.program.program import Program
@@ -143,3 +145,14 @@ def test_the_packed_rule_has_every_column(program: Program) -> None:
     assert packed[packed[at.LAST_VARIABLES] : packed[at.LAST_VARIABLES] + 1] == [
         of_variables[int(number)] for number in tables.last_variable
     ]
+
+
+def test_rules_are_packed_once_while_their_program_exists() -> None:
+    (program,) = compile_sources([Source("rules", RULE)], {"s": STREAM}).programs
+    first, second = packed_rules(program), packed_rules(program)
+    assert all(one is other for one, other in zip(first, second, strict=True))
+    np.testing.assert_array_equal(first[0], pack_rule(program, program.rules[0]))
+    before = len(packed_rule._KNOWN)
+    del program
+    gc.collect()
+    assert len(packed_rule._KNOWN) == before - 1
