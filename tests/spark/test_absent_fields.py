@@ -61,20 +61,25 @@ def test_a_stream_that_goes_on_says_it_once(
         "trigger: 100 milliseconds",
         "dead_letter: {format: json, path: dead}",
     )
-    feeding = threading.Thread(target=lambda: _feed(tmp_path, spark), daemon=True)
+    has_ended = threading.Event()  # it may have failed, or have been skipped
+    feeding = threading.Thread(target=lambda: _feed(tmp_path, spark, has_ended), daemon=True)
     feeding.start()
-    run_pipeline(file, console=Console(file=StringIO()), quiet=True)
+    try:
+        run_pipeline(file, console=Console(file=StringIO()), quiet=True)
+    finally:
+        has_ended.set()
     feeding.join(60)
     lines = capsys.readouterr().err.splitlines()
     assert lines.count(f"warning: {TEXT}") == 1
 
 
-def _feed(folder: Path, spark: SparkSession) -> None:
-    """Write a file when the last one has been read, three in all; then end the stream."""
+def _feed(folder: Path, spark: SparkSession, has_ended: threading.Event) -> None:
+    """Write a file when the last one has been read, three in all; then end the stream if it runs."""
     deadline = time.monotonic() + 240
     for number in (2, 3, 4):  # when the third one has been read, all about the first ones has been said
         while len(list((folder / "dead").rglob("part-*"))) < number - 1 and time.monotonic() < deadline:
-            threading.Event().wait(0.2)
+            if has_ended.wait(0.2):
+                return  # nor are the streams of other tests to be stopped
         (folder / f"in/{number}.json").write_text((folder / "in/1.json").read_text())
     for query in spark.streams.active:
         query.stop()

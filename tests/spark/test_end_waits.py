@@ -105,6 +105,7 @@ class Fed:
         self, steps: Callable[[], None], mode: str = "checkpoint: state\ntrigger: 100 milliseconds"
     ) -> Summary:
         failures: list[BaseException] = []
+        has_ended = threading.Event()  # it may have failed, or have been skipped
 
         def do() -> None:
             try:
@@ -112,13 +113,17 @@ class Fed:
             except BaseException as error:  # noqa: BLE001 - raised below
                 failures.append(error)
             finally:
-                os.kill(os.getpid(), signal.SIGINT)
+                if not has_ended.is_set():
+                    os.kill(os.getpid(), signal.SIGINT)
 
-        thread = threading.Thread(target=do)
+        thread = threading.Thread(target=do, daemon=True)
         file = self.file(mode)
         with _NoInterruptBetween():
             thread.start()
-            summary = run_pipeline(file, console=Console(file=StringIO()), quiet=True)
+            try:
+                summary = run_pipeline(file, console=Console(file=StringIO()), quiet=True)
+            finally:
+                has_ended.set()
             thread.join()
         if failures:
             raise failures[0]

@@ -214,11 +214,15 @@ class Live:
     def __init__(self, file: Path, does: Callable[[], None]) -> None:
         self._file, self._does = file, does
         self._failure: BaseException | None = None
+        self._has_ended = False
 
     def run(self) -> None:
         thread = threading.Thread(target=self._beside, daemon=True)
         thread.start()
-        quiet_run(self._file)
+        try:
+            quiet_run(self._file)
+        finally:  # it may have failed, or have been skipped
+            self._has_ended = True
         thread.join()
         if self._failure is not None:
             raise self._failure
@@ -228,7 +232,8 @@ class Live:
             self._does()
         except BaseException as failure:  # noqa: BLE001 - the main thread raises it
             self._failure = failure
-        os.kill(os.getpid(), signal.SIGINT)
+        if not self._has_ended:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.deep(but="after approval")
