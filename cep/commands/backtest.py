@@ -53,7 +53,7 @@ def backtest(
     if report is not None and given.spark:
         raise click.UsageError("--report needs the events on this machine: leave out --spark")
     if report is not None and report.suffix not in (".html", ".htm"):
-        raise click.UsageError(f"--report writes a page of HTML: name it {report.with_suffix('.html')}")
+        raise click.UsageError(f"--report writes a page of HTML: name it {report.stem or 'report'}.html")
     book = given.book()
     compiled = compile_rulebook(book, given.only, given.parameters)
     show(compiled.warnings)

@@ -27,10 +27,7 @@ from tests.bench.spark import Bench, write_input
 
 ONE, TWO = "local[2]", "local-cluster[2,1,2048]"
 SHARE = Target(0.8)
-FRAUD_FILES, FRAUD_PER_BATCH = 16, 4
-
-
-FRAUD = "fraud"
+FRAUD, FRAUD_FILES, FRAUD_PER_BATCH = "fraud", 16, 4
 
 
 def speeds(

@@ -214,7 +214,7 @@ def _ended(attempt: Attempt) -> tuple[list[pa.Table], bytes]:
 
 
 class InlinePlays:
-    """`play_inline`, once for each value and rules of a call: nothing else determines what it gives."""
+    """`play_inline`, once for each value and rules of a call, in which tables do not change."""
 
     def __init__(self) -> None:
         self._given: Input | None = None

@@ -195,6 +195,7 @@ def test_a_range_and_a_sample_are_as_in_history(folder: Path) -> None:
         (("--same", "a", "--truth", "truth.csv"), "`a` is not COLUMN=COLUMN"),
         (("--report", "r.html", "--spark"), "leave out --spark"),
         (("--report", "r.pdf"), "--report writes a page of HTML: name it r.html"),
+        (("--report", "."), "--report writes a page of HTML: name it report.html"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(folder: Path, arguments: tuple[str, ...], says: str) -> None:
