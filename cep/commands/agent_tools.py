@@ -15,9 +15,11 @@ import click
 import yaml
 
 from cep.commands.test import run_test_files
-from cep.commands.why import compiled_rule, replayed, with_steps
+from cep.commands.why import compiled_rule, replayed, time_asked, with_steps
 from cep.diagnostics.diagnostic import in_order, render, to_json
 from cep.errors import CepError, RuleError, Source
+from cep.formats.path_names import path_pattern
+from cep.formats.text.text_files import is_read_once
 from cep.language.front_ends import SUFFIXES
 from cep.rule_files import STREAMS_FILE, TEST_ENDING, nearest_streams_file
 from cep.rule_tests.reading import test_files
@@ -54,25 +56,26 @@ class Access:
     may_write: bool = False
 
     def file(self, path: str) -> Path:
-        """Return a path below a root, after following links. Raises RefusedError: it is elsewhere."""
+        """Return a path below a root, after following links.
+
+        Raises RefusedError: it is elsewhere, or it is a pipe or a device, which may never end.
+        """
         if "\0" in path or not is_inside(root_of(path), self.roots):
             raise RefusedError(
                 f"`{path}` is not below a root: {', '.join(self.roots)}; start with --root DIR"
             )
+        if is_read_once(path):
+            raise RefusedError(f"`{path}` is a pipe or a device, and only files are read")
         return Path(path)
 
     def read(self, paths: Sequence[str]) -> list[Path]:
-        """Return paths that a call may read, with all files in folders among them.
+        """Return paths that a call may read. A path may be a folder or a pattern of files.
 
-        Raises RefusedError: one is elsewhere, there are too many files, or they are too large.
+        Raises RefusedError: a path or a file that it leads to is elsewhere, there are too many files, or they
+        are too large.
         """
         found = [self.file(path) for path in paths]
-        inside = [
-            file
-            for path in found
-            for file in ([path] if not path.is_dir() else path.rglob("*"))
-            if file.is_file()
-        ]
+        inside = [file for path in found for file in _files_of(path)]
         if len(inside) > MAX_FILES:
             raise RefusedError(f"{len(inside):,} files, and a call may read {MAX_FILES}: name fewer")
         for file in inside:
@@ -94,6 +97,14 @@ class Access:
             if beside is not None:
                 self.file(str(beside))
         return found, None
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the file, all files in the folder, or those of the pattern, which may be links."""
+    pattern = path_pattern(str(path))
+    if pattern is not None:
+        return pattern.files()
+    return [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
 
 
 def check(
@@ -172,7 +183,6 @@ def why(  # noqa: PLR0913 - an argument of the tool is an argument
     limit: int = 3,
 ) -> dict[str, Any]:
     """Return why a rule matched for a key, or what it missed; with `summary` the counts over all keys."""
-    from cep.local.replay import time_of
     from cep.why.rows import told
     from cep.why.shown import as_data
     from cep.why.summary import funnel
@@ -185,7 +195,7 @@ def why(  # noqa: PLR0913 - an argument of the tool is an argument
     if summary:
         counted: dict[str, Any] = as_data(funnel(with_steps(found)), source)
         return counted
-    at_us = None if at is None else time_of(at)
+    at_us = None if at is None else time_asked(at)
     answer = told(found, found.key_of(key), at_us, min(limit, MAX_ATTEMPTS))
     data: dict[str, Any] = as_data(answer, source)
     return data
@@ -297,6 +307,8 @@ def answered(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         raise RefusedError(
             error.format_message() if isinstance(error, click.ClickException) else str(error)
         ) from None
+    except OSError as error:
+        raise RefusedError(f"{error.filename}: {error.strerror}") from None
     size = len(json_line(found))
     if size > MAX_ANSWER:
         raise RefusedError(

@@ -149,6 +149,25 @@ def _wait(paths: Sequence[Path], seen: dict[Path, float]) -> None:
             return
 
 
+def _text_of(match: str) -> str:
+    """Return the text of a match, which is given itself, as the name of a file, or on standard input."""
+    from cep.errors import InputError
+
+    if match == "-":
+        return sys.stdin.read()
+    if match.lstrip()[:1] in ("{", "[", "") or len(match.splitlines()) > 1:
+        return match
+    try:
+        return Path(match).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(
+            "E0676",
+            f"a match cannot be read from `{match}`: {reason}",
+            "give a line of JSON as `cep match` writes it, or the name of a file with one",
+        ) from None
+
+
 def _record(
     paths: Sequence[Path], streams: Path | None, match: str, inputs: Sequence[str], file_format: str | None
 ) -> None:
@@ -162,10 +181,7 @@ def _record(
     from cep.rulebook import compile_rulebook, load_rulebook
     from cep.spool.folder import write_whole
 
-    text = sys.stdin.read() if match == "-" else match
-    if not text.lstrip().startswith("{") and Path(match).is_file():
-        text = Path(match).read_text(encoding="utf-8")
-    found = read_match(text)
+    found = read_match(_text_of(match))
     book = load_rulebook(paths, streams)
     compiled = compile_rulebook(book, [found["rule"]])
     rules = compiled.rule_set

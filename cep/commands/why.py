@@ -85,7 +85,7 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
     require_order(rules, inputs)
     if summary and (key or at is not None):
         raise click.UsageError("--summary counts over all keys and times: leave out --key and --at")
-    at_us = None if at is None else _time_of(at)
+    at_us = None if at is None else time_asked(at)
     if is_pipeline:
         if parameters or streams is not None:
             raise click.UsageError(f"--set and --streams are for rule files: {rules[0]} has these settings")
@@ -121,7 +121,8 @@ def with_steps(found: Replay | RowReplay) -> Replay:
     )
 
 
-def _time_of(text: str) -> int:
+def time_asked(text: str) -> int:
+    """Return the time of `--at` in microseconds since 1970. Raises click.UsageError: it is no time."""
     from cep.local.replay import time_of
 
     try:

@@ -92,7 +92,7 @@ def completions(text: str, offset: int, around: Surroundings) -> tuple[Completio
         if last.kind in (Lexeme.WORD, Lexeme.QUOTED):
             before.pop()  # the word that is being written
     words = [token for token in before if token.kind is not Lexeme.COMMENT]
-    rule = outline_at(text, words[-1].start if words else 0)
+    rule = outline_at(text, words[-1].start) if words else None
     if rule is None:
         return tuple(_clauses(frozenset(("VIEW",)) - {"RULE"}, only=("RULE", "VIEW")))
     if words[-1].text == "." and len(words) > 1:

@@ -79,6 +79,8 @@ def surroundings(path: Path, opened: Texts) -> Surroundings:
 
 def test_file(path: Path, opened: Texts) -> Source | None:
     """Return the test file of a rule file, if there is one."""
+    if not path.name.endswith(SUFFIXES):
+        return None  # another file that an editor has opened as rules
     file = beside_rule(path)
     return _source(file, opened) if file in opened or file.is_file() else None
 

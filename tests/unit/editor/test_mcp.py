@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cep.commands.agent_tools import MAX_TEXT, Access, RefusedError, answered, check, profile, write_file
+from cep.commands.agent_tools import MAX_TEXT, Access, RefusedError, answered, check, profile, why, write_file
 from cep.commands.agent_tools import test as run_tests
 from cep.settings.roots import root_of
 from tests.unit.editor.projects import RULE, TESTS, project
@@ -155,6 +156,46 @@ def test_nothing_outside_of_the_roots_is_read_by_a_link_a_test_file_or_a_streams
     assert "streams.yaml` is not below a root" in refusal(
         lambda: check(access(deeper), [str(deeper / "a.cep")])
     )
+
+
+def test_no_file_is_read_through_a_pattern_that_a_call_could_not_name(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    (inside / "days").mkdir(parents=True)
+    outside.mkdir()
+    file = project(inside)
+    secret = outside / "secret.csv"
+    secret.write_text("card,ts,amount,kind\nsecret,2024-01-01,5,buy\n")
+    (inside / "days/1.csv").symlink_to(secret)
+    (inside / "days/2.csv").write_text(secret.read_text().replace("secret", "c2"))
+    reads = access(inside)
+    for pattern in ("*.csv", "{kind}.csv"):
+        days = str(inside / "days" / pattern)
+        assert "1.csv` is not below a root" in refusal(lambda days=days: profile(reads, "payments", days))
+        assert "1.csv` is not below a root" in refusal(
+            lambda days=days: why(reads, [str(file)], [f"payments={days}"], summary=True)
+        )
+    file.with_name("drain.test.yaml").write_text(
+        TESTS.replace("events: |", "events: {payments: {file: days/*.csv}}\n    old: |")
+    )
+    assert "is not below a root" in refusal(lambda: run_tests(reads, [str(file)]))
+    (inside / "days/1.csv").unlink()
+    assert profile(reads, "payments", str(inside / "days/*.csv"))["n_events"] == 1
+
+
+def test_what_is_no_file_and_what_is_no_time_is_refused_at_once(tmp_path: Path) -> None:
+    file = project(tmp_path)
+    events = tmp_path / "events.csv"
+    events.write_text("card,ts,amount,kind\nc1,2024-01-01,5,buy\n")
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    reads = access(tmp_path)
+    for named in (str(pipe), f"payments={pipe}"):
+        assert "is a pipe" in refusal(lambda named=named: why(reads, [str(file)], [named], summary=True))
+    assert "is a pipe" in refusal(lambda: check(reads, text=RULE, streams=str(pipe)))
+    assert "yesterday is no time" in refusal(
+        lambda: why(reads, [str(file)], [str(events)], ["c1"], at="yesterday")
+    )
+    assert "too long" in refusal(lambda: check(reads, [str(tmp_path / ("x" * 300))]))
 
 
 def test_only_a_server_that_may_write_writes(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,6 +23,7 @@ from cep.language.grammar import Lexeme, tokens
 from cep.program.window_functions import WINDOW_FUNCTIONS
 from cep.rulebook import check_rules
 from tests.pages import DOCS
+from tests.property.hostile_text import draw
 from tests.unit.editor.projects import READER, RULE, STREAMS, TESTS, project
 
 ROOT = Path(__file__).parents[3]
@@ -255,3 +258,28 @@ def test_a_measure_is_known_to_the_reader_of_matches(file: Path) -> None:
     reader = file.with_name("twice.cep")
     edits = rename(reader, READER.index("loss") + 1, "lost", {})
     assert len(edits) == 6
+
+
+def test_the_first_word_of_a_text_is_completed_before_other_rules_too(file: Path) -> None:
+    assert {"RULE", "VIEW"} <= set(labels(file, "RU^^LE twice\nFROM MATCHES OF drain"))
+    assert {"RULE", "VIEW"} <= set(labels(file, "-- a comment\nR^^\n" + RULE))
+
+
+def test_a_name_in_a_file_with_another_ending_has_no_tests(file: Path) -> None:
+    other = file.with_name("drain.sql")
+    edits = rename(other, RULE.index("loss"), "lost", {other: RULE})
+    assert {edit.source.name for edit in edits} >= {str(other)}
+    assert not any(edit.source.name.endswith(".test.yaml") for edit in edits)
+
+
+def test_damaged_texts_are_completed_and_renamed_without_an_exception(file: Path) -> None:
+    random = Random(3)
+    for _ in range(150):
+        text = draw(random).data.decode(errors="replace")[:4000]
+        offset = random.randrange(len(text) + 1)
+        opened = {file: text}
+        around = surroundings(file, opened)
+        completions(text, offset, around)
+        hover(text, offset, around)
+        with contextlib.suppress(RenameError):
+            rename(file, offset, random.choice(["lost", "", "RULE", "a b"]), opened)

@@ -298,6 +298,7 @@ def test_a_recorded_alert_has_the_events_that_it_needs_and_passes() -> None:
     assert "error[E0676]: `pair.test.yaml` has a test of match" in record(line).output
     assert "do not report match" in record(line.replace("1.5", "2.5")).output
     assert "error[E0676]: this is no match\n" in record("[]").output
+    assert "cannot be read from `nosuch.jsonl`: No such file" in record("nosuch.jsonl").output
 
 
 def test_a_recorded_alert_expects_all_rows_and_is_not_changed_by_defaults() -> None:
