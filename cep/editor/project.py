@@ -1,6 +1,7 @@
 """The files around a text that is being edited: problems as `cep check` reports them, and the files it reads.
 
-`opened` are the texts that editors have, saved or not, by their absolute path. They precede the files.
+`opened` are the texts that editors have, saved or not, by their absolute path. They take
+precedence over the files.
 """
 
 from __future__ import annotations

@@ -112,12 +112,12 @@ class Differences:
 
     @property
     def missing(self) -> pa.Table:
-        """Those of the added rows whose match was not valid."""
+        """The added rows whose match was not valid."""
         return _others(self.added, self.withdrawn)
 
     @property
     def wrong(self) -> pa.Table:
-        """Those of the withdrawn rows whose match is not added again."""
+        """The withdrawn rows whose match is not added again."""
         return _others(self.withdrawn, self.added)
 
     @property

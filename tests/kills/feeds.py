@@ -93,7 +93,7 @@ class TableFeed:
 
 @dataclass
 class SpoolFeed:
-    """A spool that takes events by HTTP."""
+    """A spool that takes events over HTTP."""
 
     folder: Path
     port: int

@@ -95,7 +95,7 @@ def _ahead(option: str, most: int, word: str) -> Callable[[Callable[..., None]],
 @click.option("--private-key", type=click.Path(), default="", help="PEM file, if not in the certificate's.")
 @storage_options
 def http(storage: Storage, token_env: str | None, headers: tuple[str, ...], **given: Any) -> None:
-    """Take messages by HTTP: POST an event, JSON lines, or a JSON array."""
+    """Take messages over HTTP: POST an event, JSON lines, or a JSON array."""
     from cep.spool.receivers.http import HttpReceiver, HttpSettings
 
     kept = tuple(name.lower() for name in headers)

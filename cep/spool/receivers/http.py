@@ -1,4 +1,4 @@
-"""Takes messages by HTTP: a request is answered with 202 when its messages are on disk."""
+"""Takes messages over HTTP: a request is answered with 202 when its messages are on disk."""
 
 from __future__ import annotations
 
