@@ -49,6 +49,14 @@ class Suppression:
         """Return `until_us`."""
         return packed(self.until_us.reshape(-1, 1))
 
+    def ends_us(self, slot: int) -> int:
+        """Return the time before which a match of a key that ends is not reported, as far as is known now."""
+        number = int(self.until_us[slot])
+        if not self.n_per_day:
+            return number
+        day, count = number >> _COUNT_BITS, number & _COUNT_MASK
+        return (day + (count >= self.n_per_day)) * _DAY_US
+
     def set_slots(self, n_slots: int) -> None:
         """Make room for `n_slots` keys."""
         added = n_slots - len(self.until_us)

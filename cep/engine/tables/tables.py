@@ -65,7 +65,7 @@ class GivenTable:
             times = np.full(rows.num_rows, START_OF_TIME_US)
             if not table.is_static:
                 times = np.asarray(rows.column(table.event_time)).astype(np.int64)
-            keys = _texts_or_numbers(
+            keys = texts_or_numbers(
                 key_values(pa.table({key: plain(rows.column(key)) for key in joined.key}), joined.key)
             )
             values = pa.table(
@@ -131,7 +131,7 @@ class _Kept:
     def take_in(self, rows: pa.Table) -> None:
         """Add due versions: prepared rows of this table."""
         prepared = dict(self.joined.values)
-        keys = _texts_or_numbers(key_values(rows, self.joined.key_columns))
+        keys = texts_or_numbers(key_values(rows, self.joined.key_columns))
         times_us = np.asarray(whole(rows.column(TIME_COLUMN)))
         codes, distinct, _, hashes = numbered(keys)
         places = self.rows.add(distinct, hashes)[codes]
@@ -350,9 +350,9 @@ class Tables:
         codes = hashes = None
         is_of_key = column.keys == self.program.key_columns
         if is_of_key and order.row_codes is not None:  # the keys are numbered already
-            codes, keys, hashes = order.row_codes, _texts_or_numbers(order.keys), order.hashes
+            codes, keys, hashes = order.row_codes, texts_or_numbers(order.keys), order.hashes
         else:
-            keys = _texts_or_numbers(key_values(events, column.keys))
+            keys = texts_or_numbers(key_values(events, column.keys))
         if column.table in self._kept:
             by_key = None if codes is None else order
             at_us = times_us if by_key is None else order.time_us - column.is_before
@@ -410,7 +410,7 @@ def _values_of(versions: Versions, rows: I64, name: str) -> pa.Array:
     return whole(versions.values.column(name)).take(pa.array(rows, mask=~is_row))
 
 
-def _texts_or_numbers(keys: pa.Array) -> pa.Array:
+def texts_or_numbers(keys: pa.Array) -> pa.Array:
     """Return keys as strings or 64-bit numbers."""
     return keys if pa.types.is_string(keys.type) else keys.cast(pa.int64())
 

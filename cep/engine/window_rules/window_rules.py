@@ -41,16 +41,13 @@ from cep.engine.window_rules.silent_windows import (
 from cep.engine.windows.context_columns import restore_tables, sections_of, with_joined_columns
 from cep.engine.windows.kernels.layout import NEVER
 from cep.engine.windows.rings import StoredRing
-from cep.engine.windows.windows import Windows
+from cep.engine.windows.windows import IS_EVENT, Windows, of_events
 from cep.expression import column_names
 from cep.program.fingerprint import joined_meanings
 from cep.program.identity import FINGERPRINT_BYTES
 from cep.program.program import TIME_COLUMN, Program, RuleProgram, bits_column
 from cep.program.tables import VERSION_COLUMN, table_name
 from cep.program.windows import Frame, Window, WindowColumn
-
-_IS_EVENT = (-1, -1)
-"""Place of a predicate that holds for events, and for no end of a window."""
 
 _MOST_ENDS = 1 << 16
 """About so many events and ends of windows are evaluated together, so that their columns stay in the cache;
@@ -172,6 +169,15 @@ class WindowRules:
             presence.settle()
         self._latest_us = NEVER
 
+    def open_windows(self, none_due: Due, n_slots: int, watermark_us: int, found: Found) -> None:
+        """Pass the open windows with events to `found`, as rows of windows that the end of the input ends.
+
+        HAVING is left out. Use the object no more: its windows are closed then. `none_due`: no events.
+        """
+        for group in self._groups:
+            group.leave_out_having()
+            group.run(none_due, n_slots, watermark_us, END_OF_TIME_US, found, None)
+
     def next_end_us(self, watermark_us: int) -> int | None:
         """Return when the next window of any key ends; None: no window is open."""
         ends = [group.next_end_us(watermark_us, self._first_us) for group in self._groups]
@@ -260,7 +266,7 @@ class _Group:
         self.rules = [(number, program.rules[number]) for number in numbers]
         names = {name for _, rule in self.rules for name in _columns_of(rule)}
         self.columns = [column for column in program.windows if column.name in names]
-        self.values = Windows([_of_events(column) for column in self.columns])
+        self.values = Windows([of_events(column) for column in self.columns])
         self.meaning = program.window_rule_meanings[numbers[0]]
         self._step = steps_of(window)
         self._windows_of_event = 1
@@ -393,6 +399,13 @@ class _Group:
         silent_us = next_silent_end_us(self.window, since_us, max(watermark_us, first_us))
         return silent_us if end_us is None else min(end_us, silent_us)
 
+    def leave_out_having(self) -> None:
+        without = []
+        for number, rule in self.rules:
+            assert rule.windowed is not None
+            without.append((number, replace(rule, windowed=replace(rule.windowed, having=None))))
+        self.rules = without
+
     @property
     def is_open(self) -> Mask:
         """Which keys have an open window."""
@@ -479,7 +492,7 @@ class _Part:
     def holds(self, place: tuple[int, int], n_ends: int) -> Mask:
         """Return the events of the keys for which a predicate holds; it never holds for ends of windows."""
         of_events = np.ones(len(self._rows), np.bool_)
-        if place != _IS_EVENT:
+        if place != IS_EVENT:
             word, bit = place
             of_events = (self.due.bits(word)[self._rows] >> np.int64(bit) & 1).astype(np.bool_)
         return np.concatenate((of_events, np.zeros(n_ends, np.bool_)))
@@ -487,11 +500,6 @@ class _Part:
 
 def _closed(n: int) -> I64:
     return np.full((n, 2), NEVER, np.int64)
-
-
-def _of_events(column: WindowColumn) -> WindowColumn:
-    """Return a column in which no end of a window counts."""
-    return replace(column, within=_IS_EVENT) if column.within is None else column
 
 
 def _columns_of(rule: RuleProgram) -> set[str]:

@@ -123,19 +123,22 @@ class Context:
         It may come from a program with its rules in a different order. Raises StateError: it is damaged
         (E0702).
         """
-        names = {meaning: name for name, meaning in self.program.window_meanings.items()}
         try:
-            rings = [
-                StoredRing(
-                    tuple(names[meaning] for meaning in _parts(section.meaning, FINGERPRINT_BYTES)),
-                    *section.parts,
-                )
-                for section in sections
-            ]
-            self.windows.restore(rings, n_slots)
+            self.windows.restore(stored_rings(self.program, sections), n_slots)
             restore_tables(self.tables, tables)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise damaged("its windows or tables do not fit its rules") from error
+
+
+def stored_rings(program: Program, sections: Sequence[WindowSection]) -> list[StoredRing]:
+    """Return the state of the windowed columns of a program. Raises KeyError: it is of other windows."""
+    names = {meaning: name for name, meaning in program.window_meanings.items()}
+    return [
+        StoredRing(
+            tuple(names[meaning] for meaning in _parts(section.meaning, FINGERPRINT_BYTES)), *section.parts
+        )
+        for section in sections
+    ]
 
 
 def with_joined_columns(tables: Tables, events: pa.Table, order: OrderedEvents) -> pa.Table:

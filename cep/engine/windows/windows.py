@@ -10,6 +10,7 @@ window contained before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,14 @@ from cep.engine.windows.rings import OrderedTable, Room, StoredRing, is_sliding
 from cep.engine.windows.running import TotalsRing, ring_of
 from cep.program.window_functions import Family
 from cep.program.windows import WindowColumn
+
+IS_EVENT = (-1, -1)
+"""Place of a predicate that holds for events, and for no other row whose time has a value of the windows."""
+
+
+def of_events(column: WindowColumn) -> WindowColumn:
+    """Return a column in which only events count."""
+    return replace(column, within=IS_EVENT) if column.within is None else column
 
 
 class Windows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from spark_runtime.state.restored import Restored
 from spark_runtime.state.snapshots import decode_state
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.kills.points import AFTER, BEFORE
+from tests.pages import DOCS
 from tests.spark.stored_savepoint import CARDS, STORED, write
 
 N_OPEN = 6
@@ -47,7 +49,9 @@ main(sys.argv[1:])
 def test_state_is_read_from_a_savepoint_without_spark() -> None:
     command = [sys.executable, "-c", NO_SPARK, "state", "show", str(STORED), CARDS[0], "--format", "json"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    runs = [json.loads(line) for line in found.splitlines()]
+    rows = [json.loads(line) for line in found.splitlines()]
+    runs = [row for row in rows if "rule" in row]
+    assert {next(iter(row)) for row in rows} == {"rule", "window_of", "windowed_value", "row_of"}
     assert [(run["rule"], run["waits_for"]) for run in runs] == [("testing", "large"), ("testing", "small")]
     assert runs[0]["started"] == "2026-11-01T12:01:00Z"
 
@@ -57,12 +61,20 @@ def test_the_open_runs_and_the_sizes_of_a_savepoint_are_listed() -> None:
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.output.splitlines()]
     by_rule = {row["rule"]: row["open_runs"] for row in rows if "rule" in row}
-    assert by_rule == {"testing": N_OPEN, "often": 0}
+    assert by_rule == {"testing": N_OPEN, "often": 0, "hourly": 0}
     sizes = [row["bytes"] for row in rows if "group" in row]
     assert len(sizes) == 2
     assert min(sizes) > 0
     top = CliRunner().invoke(main, ["state", "top", str(STORED), "--limit", "2"])
     assert top.output.count("testing") == 2
+
+
+def test_the_page_of_state_shows_what_is_printed() -> None:
+    page = (DOCS / "operate/state.md").read_text()
+    for command in ("ls saved/monday", f'show saved/monday "{CARDS[0]}"'):
+        words = shlex.split(command.replace("saved/monday", str(STORED)))
+        result = CliRunner().invoke(main, ["state", *words])
+        assert f"$ cep state {command}\n{result.stdout}" in page
 
 
 def copied(folder: Path) -> Path:
