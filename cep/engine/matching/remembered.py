@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I64, Mask
+from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.engine.order.column_cells import arrow_of
 from cep.engine.order.ordering import OrderedEvents, key_values
 from cep.engine.state.packing import Packed
@@ -96,7 +97,7 @@ def window_values(program: Program, sections: StateSections, slot: int) -> list[
 
     Raises StateError or ValueError: the sections are damaged.
     """
-    if not program.windows or program.has_window_rules:
+    if not program.windows or program.has_window_rules or sections.shared.watermark_us >= END_OF_TIME_US:
         return []
     from cep.engine.windows.context_columns import stored_rings
     from cep.engine.windows.windows import Windows, of_events
