@@ -1,4 +1,4 @@
-"""Windowed columns of compiled rules as text: what a rule says of them."""
+"""Windowed columns of compiled rules as text."""
 
 from __future__ import annotations
 
