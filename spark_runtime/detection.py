@@ -81,7 +81,10 @@ def detect_matches(call: Call) -> DataFrame:
     }
     with workers_python(_frame_of(next(iter(usable.values()))).sparkSession, checks=not call.asks_nothing):
         output = flow.output(flow.prepared(usable))
-        return flow.matches(output if flow.is_batch else observed(output, is_limited=bool(flow.limits)))
+        if not flow.is_batch:
+            has_files = call.state_folder is not None
+            output = observed(output, is_limited=bool(flow.limits), has_files=has_files)
+        return flow.matches(output)
 
 
 def detect_findings(call: Call) -> DataFrame:

@@ -158,6 +158,9 @@ def _rows(counts: Counts, shadow: Collection[str] = ()) -> Iterator[_Row]:
             yield _Row(name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}")
     if counts.state.keys() & {"warm", "cold", "snapshots"}:
         yield _Row("key groups", *_about_state(counts.state))
+    if counts.state.get("evicted"):
+        why = "times a key group left the memory, which was full: raise `state_memory_mb` to read fewer files"
+        yield _Row("evicted", counts.state["evicted"], why)
 
 
 def _dropped(counts: Counts) -> Iterator[_Row]:

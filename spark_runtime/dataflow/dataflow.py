@@ -292,24 +292,38 @@ def drop_unusable(events: DataFrame, stream: Stream) -> DataFrame:
 _numbers = count(1)
 
 
-def observed(output: DataFrame, *, is_limited: bool = False) -> DataFrame:
+_OF_STATE = {"state_bytes": "carried", "keys_touched": "touched"}
+_OF_FILES = {
+    "state_recorded": "recorded",
+    "state_written": "written",
+    "snapshots_written": "snapshots",
+    "groups_warm": "warm",
+    "groups_cold": "cold",
+    "groups_evicted": "evicted",
+}
+"""Names in the progress of a query -> names in `Counts.state`."""
+
+
+def observed(output: DataFrame, *, is_limited: bool = False, has_files: bool = False) -> DataFrame:
     """Return the operator's output; the progress of its query says how many events were late.
 
     The number is in `observedMetrics`, as `late_events` of `detect_1`, `detect_2` and so on, because a query
     may have several and Spark accepts each name only once. There, `state_bytes` is the length of the state
     that Spark carried, and `keys_touched` the number of keys with events. With limits, `beyond_limits` is how
-    much they dropped.
+    much they dropped. With files of state, there are also the bytes of records and of snapshots that were
+    written, the number of snapshots, and how many key groups were called warm, were called cold, and left
+    the memory.
     """
     splits = {"late_events": "late_of"} | ({"beyond_limits": "beyond"} if is_limited else {})
     of_splits = [_sum_of(split).alias(name) for name, split in splits.items()]
-    of_state = {
-        name: F.coalesce(F.sum(F.when(F.col(KIND) == COUNTS, number.cast("bigint"))), F.lit(0)).alias(name)
-        for name, number in (
-            ("state_bytes", F.get_json_object(TEXT, "$.state.carried")),
-            ("keys_touched", F.get_json_object(TEXT, "$.state.touched")),
-        )
-    }
-    return output.observe(f"detect_{next(_numbers)}", *of_splits, *of_state.values())
+    of_state = [
+        F.coalesce(
+            F.sum(F.when(F.col(KIND) == COUNTS, F.get_json_object(TEXT, f"$.state.{key}").cast("bigint"))),
+            F.lit(0),
+        ).alias(name)
+        for name, key in (_OF_STATE | (_OF_FILES if has_files else {})).items()
+    ]
+    return output.observe(f"detect_{next(_numbers)}", *of_splits, *of_state)
 
 
 def _sum_of(split: str) -> SparkColumn:

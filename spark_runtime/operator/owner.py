@@ -75,9 +75,10 @@ class Owner:
         results = self._operator.results(chain, moment, parcels)
         stored = self._files.after(pointer, task, chain)
         self._operator.limits_of(task.group).require_state(stored.n_bytes, chain)
-        if stored.pointer is not None:
-            self._warm.put(task.group, stored.pointer, chain)
-        results.counts.append(Counts(state={**stored.counts, "warm" if is_warm else "cold": 1}).to_json())
+        state = {**stored.counts, "warm" if is_warm else "cold": 1}
+        if stored.pointer is not None and (n_evicted := self._warm.put(task.group, stored.pointer, chain)):
+            state["evicted"] = n_evicted
+        results.counts.append(Counts(state=state).to_json())
         return results, stored.value
 
 

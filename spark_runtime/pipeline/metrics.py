@@ -135,6 +135,8 @@ class Metrics:
         yield self._split("cep_state_bytes", "State that was written: by Spark, to files.", "kind", n_bytes)
         calls = {name: state.get(name, 0) for name in ("warm", "cold")}
         yield self._split("cep_state_calls", "Calls of key groups with state in files.", "memory", calls)
+        n_evicted = state.get("evicted", 0)
+        yield _counter("cep_state_evicted", "Key groups that left the memory, which was full.", n_evicted)
 
     def _of_rules(self, counts: Counts, rules: Iterable[str]) -> Iterator[Metric]:
         zeros = dict.fromkeys(rules, 0)

@@ -164,8 +164,13 @@ class WarmGroups:
         del chain  # its memory is needed
         return self._files.read(pointer), False
 
-    def put(self, group: int, pointer: Pointer, chain: RecordedChain) -> None:
-        """Keep the chain of a key group. If memory is full, the least recently used groups are dropped."""
+    def put(self, group: int, pointer: Pointer, chain: RecordedChain) -> int:
+        """Keep the chain of a key group. Return how many groups were evicted, the least recently used ones,
+        because memory is full.
+        """
         self._warm[group] = pointer.version, chain
+        n_evicted = 0
         while self._warm and self._is_full():
             self._warm.popitem(last=False)
+            n_evicted += 1
+        return n_evicted

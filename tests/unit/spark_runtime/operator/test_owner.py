@@ -21,6 +21,7 @@ from cep.counts import Counts
 from cep.engine.chains.chain import Chain
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source, StateError
+from cep.output.summary import summary_lines
 from spark_runtime.operator.call import Moment, Results
 from spark_runtime.operator.limits import Limit, Limits
 from spark_runtime.operator.operator import KeyGroups
@@ -156,6 +157,21 @@ def test_an_owner_answers_as_the_operator_does_in_the_worker(operator: KeyGroups
 def test_another_owner_goes_on_when_one_was_killed(operator: KeyGroups, owners: Owners) -> None:
     assert played(operator, owners, kill_before=3) == expected(operator)
     assert (STATE.state["cold"], STATE.state["warm"]) == (2, 3)
+
+
+def test_key_groups_that_leave_a_full_memory_have_the_same_matches_and_are_counted(
+    operator: KeyGroups,
+) -> None:
+    owner, found, counts = Owner(operator, 0), [], Counts()
+    value = first_value(operator)
+    for number, (seconds, x, reached) in enumerate(CALLS):
+        given = parcels(operator, *seconds, x=x)
+        results, value = owner.call(value, Task(number + 1, GROUP, 0, number), moment(reached), given)
+        counts.add(Counts(state=Counts.of_json(results.counts[-1]).state))
+        found.append(shown(results))
+    assert found == expected(operator)
+    assert (counts.state["cold"], counts.state["evicted"]) == (len(CALLS), len(CALLS))
+    assert "state_memory_mb" in "\n".join(summary_lines(counts, 0.0, {}))
 
 
 def test_an_owner_ends_with_its_last_connection_and_nothing_remains(
