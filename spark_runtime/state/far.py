@@ -14,6 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyarrow.fs import FileSystem
 
     from spark_runtime.storage.checkpoint_files import HadoopFiles
@@ -104,7 +105,7 @@ class FarStorage:
         files, folder = self._opened
         return files, f"{folder}/{file}".rstrip("/")
 
-    def write(self, file: str, parts: Iterable[bytes]) -> int:
+    def write(self, file: str, parts: Iterable[bytes | pa.Buffer]) -> int:
         """Write a file; return 0, where it starts."""
         files, place = self._place(file)
         try:

@@ -14,11 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cep.errors import StateError
 from cep.write_errors import writing
 from spark_runtime.state.far import FarStorage, is_far, reason
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FOLDER = "state"
 
@@ -38,7 +41,7 @@ class Piece(NamedTuple):
 class Storage(Protocol):
     """The files of a folder."""
 
-    def write(self, file: str, parts: Iterable[bytes]) -> int:
+    def write(self, file: str, parts: Iterable[bytes | pa.Buffer]) -> int:
         """Write bytes to a file of this attempt; return the place of the first."""
 
     def read(self, file: str, start: int, length: int) -> bytes:
@@ -57,7 +60,7 @@ class LocalStorage:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
-    def write(self, file: str, parts: Iterable[bytes]) -> int:
+    def write(self, file: str, parts: Iterable[bytes | pa.Buffer]) -> int:
         """Append bytes to a file; return the place of the first.
 
         The folder is created, but not the one that contains it: a worker that lives a moment longer than its
@@ -102,7 +105,7 @@ class Pieces:
         self.folder = folder
         self._storage: Storage = FarStorage(folder, options or {}) if is_far(folder) else LocalStorage(folder)
 
-    def write(self, file: str, *pieces: Sequence[bytes]) -> list[Piece]:
+    def write(self, file: str, *pieces: Sequence[bytes | pa.Buffer]) -> list[Piece]:
         """Write the file of this attempt at once, and return the pieces that it consists of.
 
         Raises InputError: it cannot be written, as on a full disk (E0616).

@@ -35,7 +35,7 @@ from cep.program.identity import SharedIdentity, packed_json_in
 from cep.rule_set import RuleSet
 from cep.schema.text_values import event_table_schema
 from spark_runtime.state.snapshots import Tables
-from spark_runtime.wire.parcels import record_bytes, table_of_bytes
+from spark_runtime.wire.parcels import record_buffer, table_of_bytes
 
 if TYPE_CHECKING:
     from cep.engine.tables.tables import GivenTable
@@ -159,9 +159,11 @@ class RecordedChain(Chain):
         self._tables = tables
         self._tables_of = tables_of
         self._contents: Contents = {}  # as the last record that names any
-        self._steps: list[bytes] = []
+        self._steps: list[bytes | pa.Buffer] = []
+        self.is_recording = True
+        """False in a call after which a snapshot is written, which needs no record."""
 
-    def record(self) -> list[bytes]:
+    def record(self) -> list[bytes | pa.Buffer]:
         """Return the record since the last call, as bytes to be joined."""
         steps, self._steps = self._steps, []
         return steps
@@ -214,19 +216,22 @@ class RecordedChain(Chain):
             return layout.events_in(data, number, self.rules)
         return number, table_of_bytes(data, self.rules.programs[number].event_schema)
 
-    def _add(self, what: _What, number: int = 0, time_us: int = 0, data: bytes = b"") -> None:
+    def _add(self, what: _What, number: int = 0, time_us: int = 0, data: bytes | pa.Buffer = b"") -> None:
+        if not self.is_recording:
+            return
         self._steps += (_STEP.pack(what, number, time_us, len(data)), data, bytes(-len(data) % _ALIGNMENT))
 
     def push(self, number: int, events: pa.Table) -> pa.Table:
         """Add prepared events of program `number` in any order; return those that are late."""
-        if events.num_rows:
-            self._add(_What.PUSH, number, data=record_bytes(events))
+        if self.is_recording and events.num_rows:
+            self._add(_What.PUSH, number, data=record_buffer(events))
         return super().push(number, events)
 
     def take_in(self, number: int, events: pa.Table) -> None:
         """Add prepared events of program `number` that `watermark_us` has not passed."""
-        if self._fed is not None and events.num_rows:  # otherwise `push` is called, which records them
-            self._add(_What.TAKE_IN, number, data=record_bytes(events))
+        # With corrections, `push` is called, which records them.
+        if self._fed is not None and self.is_recording and events.num_rows:
+            self._add(_What.TAKE_IN, number, data=record_buffer(events))
         super().take_in(number, events)
 
     def advance(

@@ -156,8 +156,13 @@ def which(batch: pa.RecordBatch, contents: Contents, programs: Sequence[int] | N
 
 def record_bytes(table: pa.Table) -> bytes:
     """Return the rows of a nonempty table as bytes, without its schema."""
+    return bytes(record_buffer(table))
+
+
+def record_buffer(table: pa.Table) -> pa.Buffer:
+    """Return `record_bytes` without copying them."""
     (batch,) = table.combine_chunks().to_batches()
-    return bytes(batch.serialize())
+    return batch.serialize()
 
 
 def table_of_bytes(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:

@@ -95,6 +95,41 @@ class Resident:
         return cls(_resident(pid), {jvm: _resident(jvm) for jvm in jvms}, of_running)
 
 
+class Owners:
+    """Looks at the owners of state while a block runs: `cpu_seconds` does not know those that have ended."""
+
+    def __init__(self) -> None:
+        self._ticks: dict[int, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Owners:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            running = _running()
+            below = _started_by(os.getpid(), running)
+            for pid in below:
+                if running[pid][0] not in below and running[pid][0] != os.getpid():
+                    self._ticks[pid] = max(self._ticks.get(pid, 0), _ticks(pid))
+            if self._stop.wait(PERIOD_S / 2):
+                return
+
+    @property
+    def ended_seconds(self) -> float:
+        """The processor time of those that have ended, up to the last look at them."""
+        running = _running()
+        return sum(ticks for pid, ticks in self._ticks.items() if pid not in running) / _TICK
+
+
 def cpu_seconds() -> float:
     """Return the processor time that this process and all below it have used so far."""
     return cpu_seconds_of(os.getpid())
@@ -102,13 +137,14 @@ def cpu_seconds() -> float:
 
 def cpu_seconds_of(pid: int) -> float:
     """Return the processor time that a process and all below it have used so far."""
-    ticks = 0
-    for other in (pid, *_started_by(pid, _running())):
-        # After the command's name: state, parent, ...; 11 to 14 are user and system time, own and of children
-        # that have ended.
-        fields = _read(_PROC / str(other) / "stat").rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / _TICK
+    return sum(map(_ticks, (pid, *_started_by(pid, _running())))) / _TICK
+
+
+def _ticks(pid: int) -> int:
+    # After the command's name: state, parent, ...; 11 to 14 are user and system time, own and of children
+    # that have ended.
+    fields = _read(_PROC / str(pid) / "stat").rpartition(")")[2].split()
+    return sum(map(int, fields[11:15]))
 
 
 def _running() -> dict[int, tuple[int, int]]:

@@ -10,7 +10,8 @@ One of the strict rules has long windows: all events so far are in one of them. 
 minute, or long ones by steps.
 
 "Carried" is the same stream with windows and table, but its operator computes nothing: it takes its rows in
-and gives back a state of as many bytes as the engine's has. What it takes is Spark's, whatever the engine is.
+and gives back a state of as many bytes as the engine's has. What it takes is Spark's, whatever the engine is,
+if all state is in its store. The operator of "counted" keeps only how many rows there were.
 A figure is the processor time of all processes for an event, the least of some repeats, and the time of the
 micro-batches.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,18 +34,22 @@ from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.wire.parcels import Contents, of_frame, table_of_bytes
 from tests.bench.figures import Figure, Target, report
-from tests.bench.processes import cpu_seconds
+from tests.bench.processes import Owners, cpu_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
 N_FILES, AT_ONCE = 8, 2
+"""Files of 2 million events, and of a micro-batch."""
+N_FIRST = 2
+"""Micro-batches whose state is not warm yet."""
 PER_MINUTE = 100_000
 EVENT_US = 100
 """Between two events."""
 
 TIMES = Target(1.5, at_most=True)
+BY_COUNTED = Target(1.3, at_most=True)
 STREAMS = """
 streams:
   e: {event_time: ts, schema: {id: string, shop: string, ts: timestamp, amount: double}}
@@ -117,16 +123,33 @@ class Carrier(KeyGroups):
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
         """Count the rows."""
-        n = 0
-        if not state.hasTimedOut:
-            for frame in frames:
-                for contents, number, _, data in of_frame(frame):
-                    if contents is Contents.EVENTS and number is not None and data is not None:
-                        schema = self.rules.programs[number].event_schema
-                        n += table_of_bytes(data, schema).num_rows
+        n = 0 if state.hasTimedOut else rows_of(self, frames)
         before = bytes(state.get[0]) if state.exists else b""
         state.update((before + np.random.default_rng(n).bytes(n * BYTES_OF_STATE),))
         return iter(())
+
+
+class Counter(KeyGroups):
+    """In place of the engine: takes its rows in, and keeps how many there were."""
+
+    def __call__(
+        self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """Count the rows."""
+        n = 0 if state.hasTimedOut else rows_of(self, frames)
+        before = int.from_bytes(state.get[0], "little") if state.exists else 0
+        state.update(((before + n).to_bytes(8, "little"),))
+        return iter(())
+
+
+def rows_of(operator: KeyGroups, frames: Iterable[pd.DataFrame]) -> int:
+    """Return the number of events and versions."""
+    return sum(
+        table_of_bytes(data, operator.rules.programs[number].event_schema).num_rows
+        for frame in frames
+        for contents, number, _, data in of_frame(frame)
+        if contents is Contents.EVENTS and number is not None and data is not None
+    )
 
 
 class CarrierDataflow(Dataflow):
@@ -138,6 +161,18 @@ class CarrierDataflow(Dataflow):
         return Carrier(self.rules, self.n_groups)
 
 
+class CounterDataflow(Dataflow):
+    """The plan of the rules, with `Counter` for the operator."""
+
+    @property
+    def operator(self) -> KeyGroups:
+        """The function that runs on the executors."""
+        return Counter(self.rules, self.n_groups)
+
+
+OPERATORS = {"carried": CarrierDataflow, "counted": CounterDataflow}
+
+
 def text_of(at_us: int) -> str:
     return str(np.datetime64(1_714_521_600_000_000 + at_us, "us")) + "Z"
 
@@ -147,9 +182,10 @@ def write(folder: Path, n: int, n_keys: int, *, all_bits: bool) -> None:
     draw = np.random.default_rng(3)
     for name in ("events", "versions"):
         (folder / name).mkdir()
-    size = n // N_FILES
-    n_versions = n * EVENT_US * PER_MINUTE // 60_000_000 // N_FILES
-    for number in range(N_FILES):
+    n_files = max(N_FILES, n * N_FILES // 2_000_000)
+    size = n // n_files
+    n_versions = n * EVENT_US * PER_MINUTE // 60_000_000 // n_files
+    for number in range(n_files):
         start, end = number * size * EVENT_US, (number + 1) * size * EVENT_US
         with (folder / "events" / f"{number}.jsonl").open("w") as file:
             amounts = 1000 * draw.random(size)
@@ -181,15 +217,17 @@ def write(folder: Path, n: int, n_keys: int, *, all_bits: bool) -> None:
             (folder / f"{place}.yaml").write_text(text)
 
 
-def run(folder: Path, place: str) -> tuple[float, float]:
-    """Return the processor time of a run, and that of its full micro-batches."""
+def run(folder: Path, place: str) -> tuple[float, float, float]:
+    """Return the processor time of a run, the time of its full micro-batches, and the median of the later."""
     from spark_runtime import run_pipeline
 
     shutil.rmtree(folder / "out" / place, ignore_errors=True)
     before = cpu_seconds()
-    found = run_pipeline(folder / f"{place}.yaml", quiet=True)
-    used = cpu_seconds() - before
-    return used, sum(found.batch_seconds[: N_FILES // AT_ONCE])
+    with Owners() as owners:
+        found = run_pipeline(folder / f"{place}.yaml", quiet=True)
+    used = cpu_seconds() - before + owners.ended_seconds
+    seconds = found.batch_seconds[: len(list((folder / "events").iterdir())) // AT_ONCE]
+    return used, sum(seconds), statistics.median(seconds[N_FIRST:])
 
 
 def n_matches(folder: Path, place: str) -> int:
@@ -201,46 +239,60 @@ def n_matches(folder: Path, place: str) -> int:
 
 def in_turns(folder: Path, n: int, number: int, case: str, repeats: int, *, carried: bool) -> list[Figure]:
     """Return the figures of a case; the first run of each kind is not counted."""
-    least: dict[str, tuple[float, float]] = {}
+    least: dict[str, tuple[float, ...]] = {}
     for turn in range(repeats + 1):
-        for name in ("plain", "context", "carried")[: 3 if carried else 2]:
-            if name == "carried":
-                with patch("spark_runtime.pipeline.runs.Dataflow", CarrierDataflow):
-                    used, batches = run(folder, f"context{number}")
+        for name in ("plain", "context", *OPERATORS)[: None if carried else 2]:
+            place = f"{'plain' if name == 'plain' else 'context'}{number}"
+            if name in OPERATORS:
+                with patch("spark_runtime.pipeline.runs.Dataflow", OPERATORS[name]):
+                    found = run(folder, place)
             else:
-                used, batches = run(folder, f"{name}{number}")
-                assert n_matches(folder, f"{name}{number}"), name
+                found = run(folder, place)
+                assert n_matches(folder, place), name
             if turn:
-                known = least.get(name, (used, batches))
-                least[name] = min(known[0], used), min(known[1], batches)
+                least[name] = tuple(map(min, least.get(name, found), found))
     figures = []
     for part, what in enumerate(("processor", "time in micro-batches")):
         without = least["plain"][part] / n * 1e6
-        for name, target in (("context", TIMES), ("carried", None)):
+        for name, target in (("context", TIMES), *((name, None) for name in OPERATORS)):
             if name in least:
                 label = "with" if name == "context" else name
                 own = least[name][part] / n * 1e6
                 figures.append(Figure(f"{label}, {what}", case, own, "us/event", without))
                 figures.append(Figure(f"{label}, {what}", case, own / without, "times", target=target))
+    if carried:
+        median = {name: values[-1] for name, values in least.items()}
+        figures.append(Figure("with, a later micro-batch", case, median["context"], "s", median["counted"]))
+        times = median["context"] / median["counted"]
+        figures.append(Figure("by counted, the same", case, times, "times", target=BY_COUNTED))
     return figures
 
 
 @click.command(help=__doc__)
 @click.option("--quick", is_flag=True, help="a tenth of the events and keys")
+@click.option("--only", multiple=True, type=click.Choice(list(KINDS)), help="the kinds of rules")
+@click.option("--keys", type=click.Choice([str(n) for n in KEYS]), help="the number of keys")
+@click.option("--events", "n_events", type=click.IntRange(2_000_000), default=2_000_000, show_default=True)
 @click.option("--all-bits", is_flag=True, help="amounts with all bits of a double, in place of cents")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench/windows_on_spark.json"))
-def main(quick: bool, all_bits: bool, out: Path) -> None:
+def main(
+    quick: bool, only: tuple[str, ...], keys: str | None, n_events: int, all_bits: bool, out: Path
+) -> None:
     """Run the benchmark."""
     from spark_runtime import session
 
-    n, repeats = (200_000, 1) if quick else (2_000_000, 3)
+    n, repeats = (200_000, 1) if quick else (n_events, 3)
     session({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}, is_short=True)
     figures = []
     for most_keys, kinds in KEYS.items():
+        if keys is not None and most_keys != int(keys):
+            continue
         n_keys = most_keys // 10 if quick else most_keys
         with tempfile.TemporaryDirectory() as place:
             write(Path(place), n, n_keys, all_bits=all_bits)
             for name in kinds:
+                if only and name not in only:
+                    continue
                 carried = name == CARRIED and most_keys == max(KEYS)
                 case = f"{name}, {n_keys:,} keys"
                 number = tuple(KINDS).index(name)
