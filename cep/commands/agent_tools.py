@@ -308,7 +308,7 @@ def answered(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             error.format_message() if isinstance(error, click.ClickException) else str(error)
         ) from None
     except OSError as error:
-        raise RefusedError(f"{error.filename}: {error.strerror}") from None
+        raise RefusedError(str(error)) from None
     size = len(json_line(found))
     if size > MAX_ANSWER:
         raise RefusedError(

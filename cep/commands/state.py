@@ -170,10 +170,7 @@ def _remembered(program: Program, sections: StateSections, key: str) -> Iterator
     from cep.engine.state.open_runs import keys_of
     from cep.explain.window_texts import text_of_window
 
-    slots = [
-        slot for slot, values in enumerate(keys_of(program, sections).to_pylist()) if _text(values) == key
-    ]
-    for slot in slots:
+    for slot in _slots(program, keys_of(program, sections), key):
         windows = remembered.open_windows(program, sections, slot)
         begins, ends = (
             windows.column(name).cast("int64").to_pylist() for name in ("match_start", "match_end")
@@ -220,19 +217,38 @@ def _typed_key(program: Program, key: str) -> pa.Table | None:
 
 def runs_of_key(groups: Iterable[StoredGroup], key: str) -> Iterator[tuple[Row, list[str]]]:
     """Yield the open runs of a key, as shown, and the variables that the next event of each may become."""
+    import numpy as np
+
+    from cep.engine.state.open_runs import keys_of, runs_of_rules
+
     for group in groups:
-        for runs, keys, watermark_us in _runs(group):
-            wanted = {number for number, values in enumerate(keys.to_pylist()) if _text(values) == key}
-            for run, slot in enumerate(runs.slots.tolist()):
-                if slot in wanted:
+        for program, sections in _programs(group):
+            slots = _slots(program, keys_of(program, sections), key)
+            for runs in runs_of_rules(program, sections) if slots else ():
+                for run in np.flatnonzero(np.isin(runs.slots, slots)).tolist():
                     row = {
                         "rule": runs.rule.name,
-                        **_begin(int(runs.started_us[run]), watermark_us),
+                        **_begin(int(runs.started_us[run]), sections.shared.watermark_us),
                         "waits_for": runs.waits_for(run),
                         "until": time_for_people(int(runs.until_us[run])),
                         "holds": runs.values(run),
                     }
                     yield row, runs.variables(run)
+
+
+def _slots(program: Program, keys: pa.Table, key: str) -> list[int]:
+    """Return the places of a key, as it is written on the command line, among the keys of a program."""
+    import pyarrow.compute as pc
+
+    from cep.engine.order.ordering import key_values
+
+    typed = _typed_key(program, key)
+    if typed is None:  # a comma in a value
+        return [slot for slot, values in enumerate(keys.to_pylist()) if _text(values) == key]
+    of_keys, wanted = (key_values(table, tuple(table.column_names)) for table in (keys, typed))
+    is_key = pc.equal(of_keys, wanted.cast(of_keys.type)[0])
+    found: list[int] = is_key.to_numpy(zero_copy_only=False).nonzero()[0].tolist()
+    return found
 
 
 def _text(key: Row) -> str:

@@ -66,6 +66,11 @@ SUPPRESS FOR 1 DAY
 """
 DAILY = TWICE.replace("twice", "daily").replace("SUPPRESS FOR 1 DAY", "SUPPRESS AFTER 1 PER DAY")
 
+BY_ALL = """
+RULE all FROM payments PARTITION BY card PATTERN a -> b WITHIN 1 HOUR
+LET n = COUNT(*) OVER LAST 1 HOUR DEFINE a AS amount > 0 AND n > 0, b AS amount > 10000 MEASURES a.n AS n
+"""
+
 
 def payment(time: str, card: str, amount: float, kind: str = "web", shop: int = 7) -> dict[str, Any]:
     return {"card": card, "shop": shop, "ts": f"{DAY}{time}Z", "amount": amount, "kind": kind}
@@ -241,3 +246,36 @@ def test_each_function_has_the_value_that_the_next_event_sees(
             n_shown += 1
             assert shown == {value: match[f"v{number}"] for number, value in enumerate(values)}
     assert n_shown > 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [
+        ("card", "c1"),
+        ("card", "a,b"),
+        ("shop", "7"),
+        ("ok", "true"),
+        ("at", f"{DAY}09:00:00Z"),
+        ("card, shop", "c1,7"),
+        ("card, shop", "a,b,7"),
+        ("card, at", f"c1,{DAY}09:00:00Z"),
+    ],
+)
+def test_a_key_of_any_type_is_found_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, columns: str, key: str
+) -> None:
+    text = BY_ALL.replace("card", columns)
+    streams = STREAMS.replace("kind: string}", "kind: string, ok: boolean, at: timestamp}")
+    monkeypatch.setattr("tests.unit.commands.test_state.STREAMS", streams)
+    stored = Stored(monkeypatch, text)
+    one = payment("10:00:00", "a,b" if "a,b" in key else "c1", 1.5)
+    other = payment("10:00:00", "c3", 9, shop=8)
+    stored.push(
+        "payments",
+        {**one, "ok": True, "at": f"{DAY}09:00:00Z"},
+        {**other, "ok": False, "at": f"{DAY}09:30:00Z"},
+    )
+    stored.chain.advance(at("10:00:00"), lambda matches: None)
+    shown = rows("show", key)
+    assert [next(iter(row)) for row in shown] == ["rule", "windowed_value"], shown
+    assert table("show", "8.25").startswith("nothing")
