@@ -71,7 +71,7 @@ class Owner:
         tables = tables_of(programs, given, moment.told)
         pointer = Pointer.decode(value)
         chain, is_warm = self._warm.take(task.group, pointer)
-        chain.is_recording = not self._files.is_due(pointer, task)
+        chain.is_recording = not self._files.is_due(pointer, task, was_warm=is_warm)
         chain.give(used(programs, given, moment.told), tables)
         results = self._operator.results(chain, moment, parcels)
         stored = self._files.after(pointer, task, chain)

@@ -138,15 +138,17 @@ class StateFiles:
         pointer = Pointer(base, (), layout, self._layout.digest, earlier)
         return Stored.of(pointer.encode(), pointer, written=len(snapshot), snapshots=1)
 
-    def is_due(self, pointer: Pointer, task: Task) -> bool:
+    def is_due(self, pointer: Pointer, task: Task, *, was_warm: bool = True) -> bool:
         """Return whether a key group writes a snapshot after a call, for which no input need be recorded.
 
-        Key groups do so in different micro-batches.
+        Key groups do so in different micro-batches. One whose state was read from files is due earlier: it
+        may be read again soon, because memory is full.
         """
         most = self._kept.most_records
         most -= task.group % (most // 4 + 1)
         n_bytes = max(_LEAST_RECORD_BYTES, pointer.base.length // 2)
-        is_long = pointer.n_record_bytes > n_bytes and len(pointer.records) >= _LEAST_RECORDS - task.group % 3
+        least = _LEAST_RECORDS - task.group % 3 if was_warm else 0
+        is_long = pointer.n_record_bytes > n_bytes and len(pointer.records) >= least
         return is_long or len(pointer.records) >= most or pointer.digest != self._layout.digest
 
 

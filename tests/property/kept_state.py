@@ -193,7 +193,7 @@ class KeptState:
             self.tally["repeated" if is_same else "repeated in another order"] += 1
         if chain._contents and tables and chain._contents != self.codes.digests:
             self.tally["contents changed"] += 1
-        chain.is_recording = not files.is_due(pointer, task)
+        chain.is_recording = not files.is_due(pointer, task, was_warm=was_warm)
         chain.give(self.codes.digests if tables else {}, tables)
         yield
         found = play(chain, given)

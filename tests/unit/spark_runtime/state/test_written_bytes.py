@@ -117,3 +117,29 @@ def test_what_a_micro_batch_writes_does_not_depend_on_what_other_keys_hold(tmp_p
     keys = np.arange(0, 1_000, 2)
     few, many = (Measured(tmp_path / str(n), kind, n, Random(7)).written(keys) for n in (1_000, 5_000))
     assert few == many
+
+
+@pytest.mark.parametrize("was_warm", [True, False])
+def test_long_records_make_a_snapshot_due_after_eight_or_earlier_if_the_memory_was_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_warm: bool
+) -> None:
+    monkeypatch.setattr("spark_runtime.state.files._LEAST_RECORD_BYTES", 1000)
+    measured = Measured(tmp_path, "windows", 200, Random(5))
+    lengths = []
+    for number in range(12):
+        task = Task(number + 2, 0, 0, number)
+        is_due = measured.files.is_due(measured.pointer, task, was_warm=was_warm)
+        measured.chain.is_recording = not is_due
+        push(
+            measured.chain, events(np.arange(200), 100 + number, measured.random), (101 + number) * 1_000_000
+        )
+        stored = measured.files.after(measured.pointer, task, measured.chain)
+        assert stored.pointer is not None
+        assert ("snapshots" in stored.counts) == is_due
+        measured.pointer = stored.pointer
+        lengths.append(len(stored.pointer.records))
+        expected = encode_state(measured.chain.matchers, 1)
+        assert encode_state(measured.files.read(stored.pointer).matchers, 1) == expected
+    longest = max(lengths)
+    assert longest == 8 if was_warm else 0 < longest < 4  # these are half as long as the snapshot
+    assert lengths.count(0) == 12 // (longest + 1)
