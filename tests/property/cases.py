@@ -42,7 +42,8 @@ def try_cases(program: str, check: Callable[[Late, Path, Random, Counter[str]], 
         print(f"interrupted in case {number}; {number - options.first:,} cases before: {dict(tally)}")
         return 130
     except Exception as error:  # noqa: BLE001 - the case is what matters
-        said = f"case {number} of seed {options.seed}: {type(error).__name__}: {error}"[:2000]
+        place = f"case {number} of seed {options.seed}, after {number - options.first + 1:,} cases"
+        said = f"{place}: {type(error).__name__}: {error}"[:2000]
         print(f"{said}\nagain: --seed {options.seed} --first {number} --examples 1", file=sys.stderr)
         return 1
     print(f"{options.examples:,} cases: {dict(tally)}")

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.property.planted import FAULTS, Fault
 
 _ROOT = Path(__file__).parents[2]
-_FOLDERS = ("cep", "tests", "rules")
+_FOLDERS = ("cep", "spark_runtime", "tests", "rules")
 TIMEOUT_SECONDS = 1800
 
 

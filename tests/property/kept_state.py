@@ -16,11 +16,16 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 
 from cep.engine.chains.chain import Chain
-from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US
+from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
+from cep.engine.prepare.predicates import prepare
+from cep.engine.prepare.versions import extents, prepared_versions
+from cep.program.program import TIME_COLUMN
 from cep.rule_set import RuleSet
+from cep.schema.stream import Stream
 from spark_runtime.pipeline.checkpoint import KEPT_BATCHES
 from spark_runtime.state.files import StateFiles, WarmGroups
 from spark_runtime.state.pieces import Pieces
@@ -248,11 +253,23 @@ def play(chain: Chain, given: Input) -> list[pa.Table]:
     rows_of, reached_us = given
     for name, rows in rows_of:
         stream = chain.rules.inputs[name]
-        chain.push_events(stream, stream_table(stream, rows))
+        _push_events(chain, stream, stream_table(stream, rows))
     found: list[pa.Table] = []
     if reached_us is not None:
         chain.advance(reached_us, found.append)
     return found
+
+
+def _push_events(chain: Chain, stream: Stream, events: pa.Table) -> None:
+    """Give a chain events of a stream, as a call of the operator does: late ones by another door."""
+    for number, program in enumerate(chain.rules.programs):
+        found = [prepare(program, events, stream)] if stream in program.streams else []
+        for prepared in (*found, *prepared_versions(program, stream, events)):
+            times_us = np.asarray(prepared.column(TIME_COLUMN))
+            is_in_time = not is_late(late_by_us(times_us, chain.watermark_us)).any()
+            (chain.take_in if is_in_time else chain.push)(number, prepared)
+        for extent in extents(program, stream, events):
+            chain.push(number, extent)
 
 
 def inputs_of(case: Late, rules: RuleSet) -> list[Input]:

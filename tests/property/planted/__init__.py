@@ -1,6 +1,6 @@
 """The faults that `python -m tests.property.faults` plants."""
 
-from tests.property.planted import changed_rules, context, corrections, readers, regrouping, rules
+from tests.property.planted import changed_rules, context, corrections, readers, regrouping, rules, state
 from tests.property.planted.fault import Fault
 
 __all__ = ["FAULTS", "Fault"]
@@ -12,4 +12,5 @@ FAULTS = (
     *readers.FAULTS,
     *regrouping.FAULTS,
     *changed_rules.FAULTS,
+    *state.FAULTS,
 )
