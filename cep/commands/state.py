@@ -242,7 +242,7 @@ def _slots(program: Program, keys: pa.Table, key: str) -> list[int]:
 
     from cep.engine.order.ordering import key_values
 
-    typed = _typed_key(program, key)
+    typed = _typed_key(program, key) if keys.num_rows else None
     if typed is None:  # a comma in a value
         return [slot for slot, values in enumerate(keys.to_pylist()) if _text(values) == key]
     of_keys, wanted = (key_values(table, tuple(table.column_names)) for table in (keys, typed))

@@ -139,6 +139,7 @@ class KeptState:
         self.random = random
         self.tally = tally
         self.value: bytes | None = None
+        self.retained: list[bytes | None] = []  # as Spark retains the values of earlier micro-batches
         self.n_calls = 0
         self.batch = 0
         self.drops = random.random() < 0.5
@@ -174,6 +175,12 @@ class KeptState:
                 next(attempt)
             self.random.shuffle(attempts)
         found, self.value = self.random.choice([_ended(attempt) for attempt in attempts])
+        self.retained = [*self.retained, self.value][-self.kept.n_retained - 1 :]
+        if self.random.random() < 0.1:
+            for value in self.retained:
+                if value is not None and is_pointer(value):
+                    self.files.read(Pointer.decode(value))
+                    self.tally["earlier state"] += 1
         return found
 
     def _attempt(self, given: Input) -> Attempt:

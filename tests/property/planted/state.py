@@ -33,11 +33,6 @@ FAULTS = (
         wrong="self._steps.clear()",
     ),
     _of_records(
-        "a repeated record leaves nothing to record",
-        right="self._steps.clear()  # what the chain does through its own methods",
-        wrong="pass",
-    ),
-    _of_records(
         "events of corrections are repeated as they arrived",
         right="if self._fed is not None and self.is_recording and events.num_rows:",
         wrong="if self.is_recording and events.num_rows:",
