@@ -65,6 +65,9 @@ def test_a_case_that_failed_is_drawn_again_by_its_number(
     code, seen = tried(monkeypatch, "--examples 10 --seed 7", AssertionError("wrong"))
     assert code == 1
     said = capsys.readouterr().err.splitlines()
-    assert said == ["case 3 of seed 7: AssertionError: wrong", "again: --seed 7 --first 3 --examples 1"]
+    assert said == [
+        "case 3 of seed 7, after 4 cases: AssertionError: wrong",
+        "again: --seed 7 --first 3 --examples 1",
+    ]
     _, again = tried(monkeypatch, said[1].removeprefix("again: "), None)
     assert again == [seen[3]]
