@@ -20,7 +20,7 @@ from spark_runtime.state.snapshots import Tables, decode_state, encode_state
 
 _LEAST_RECORD_BYTES = 1 << 20
 _LEAST_RECORDS = 8
-"""Before so many records, only their number makes a snapshot due, not their bytes.
+"""No snapshot is due before so many records, whatever their length, if the key group remains in memory.
 
 To write a snapshot takes 10 ns a byte, to repeat a record 8 ns. If many keys are touched, a record is as
 long as the snapshot. With a snapshot after each, its events would take twice as long. Eight records are
