@@ -190,14 +190,15 @@ def test_detect_keeps_state_in_a_folder_of_each_query(spark: SparkSession, tmp_p
         found = spark.read.parquet(str(tmp_path / "out")).collect()
         metrics = observed(query)
         assert 0 < max(row["state_bytes"] for row in metrics) < 2000, metrics  # pointers
-        assert sum(row["groups_warm"] + row["groups_cold"] for row in metrics) > 0
+        # PySpark 3.5 tells nothing about a last micro-batch without events.
+        is_told = pyspark_version() >= (4, 0)
+        assert sum(row["groups_warm"] + row["groups_cold"] for row in metrics) > 0 or not (is_told or number)
         assert metrics[0]["groups_warm"] == 0  # the query has just started
         assert sum(row["state_recorded"] + row["state_written"] for row in metrics) > 0
         assert (sum(row["snapshots_written"] for row in metrics) > 0) == (number == 0), metrics
         touched = sum(row["keys_touched"] for row in metrics)
         # The last second waits until the next events arrive: 1,000 of the first, 4 of the later ones.
-        # PySpark 3.5 tells nothing about a last micro-batch without events.
-        untold = (1, 4)[number] if pyspark_version() < (4, 0) else 0
+        untold = 0 if is_told else (1, 4)[number]
         assert touched == (n_keys - 1000 if number == 0 else 1000 + 100 - 4) - untold, metrics
     assert [place.name for place in (tmp_path / "state").iterdir()] == [query.id]
     assert 70 < len(found) <= 100
