@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cep.compiler.lowering.shared import conjuncts
 from cep.explain.shown import show_duration, show_expression, show_over
 from cep.expression import Call, Column, Expression, Frame, Literal, RoleTest, Window, rebuild
 from cep.program.program import Program
@@ -65,13 +66,7 @@ def _parts(program: Program, place: tuple[int, int]) -> list[Expression]:
     word, bit = place
     refined = (*program.joins.refined, *program.refined)
     whole = [program.predicates[word][bit], *(rest for *of, rest in refined if (*of,) == place)]
-    return [_written(program, part) for one in whole for part in _conjuncts(one) if not _is_given(part)]
-
-
-def _conjuncts(expression: Expression) -> list[Expression]:
-    if isinstance(expression, Call) and expression.function == "and":
-        return [part for arg in expression.args for part in _conjuncts(arg)]
-    return [expression]
+    return [_written(program, part) for one in whole for part in conjuncts(one) if not _is_given(part)]
 
 
 def _is_given(part: Expression) -> bool:

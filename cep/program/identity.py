@@ -16,6 +16,12 @@ from typing import Any
 
 FINGERPRINT_BYTES = 16
 
+
+def fingerprints_in(data: bytes) -> list[bytes]:
+    """Return the fingerprints of which `data` consists."""
+    return [data[at : at + FINGERPRINT_BYTES] for at in range(0, len(data), FINGERPRINT_BYTES)]
+
+
 PARTS: Mapping[str, str] = {
     "pattern": "its pattern",
     "conditions": "its conditions",

@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 PERIOD_S = 0.1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -29,24 +30,16 @@ class Peaks:
     worker: int = 0  # the largest one
 
 
-class MemorySampler:
-    """Looks at /proc while a block runs; `peaks` has what it saw.
+class _Sampler:
+    """Calls `sample` again and again while a block runs."""
 
-    Parameters
-    ----------
-    pid
-        The driver; None: this process.
-    peaks
-        What was seen before.
-    """
+    period_s = PERIOD_S
 
-    def __init__(self, pid: int | None = None, peaks: Peaks | None = None) -> None:
-        self.pid = os.getpid() if pid is None else pid
-        self.peaks = Peaks() if peaks is None else peaks
+    def __init__(self) -> None:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> MemorySampler:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -59,8 +52,29 @@ class MemorySampler:
     def _watch(self) -> None:
         while True:
             self.sample()
-            if self._stop.wait(PERIOD_S):
+            if self._stop.wait(self.period_s):
                 return
+
+    def sample(self) -> None:
+        """Look once."""
+        raise NotImplementedError
+
+
+class MemorySampler(_Sampler):
+    """Looks at /proc while a block runs; `peaks` has what it saw.
+
+    Parameters
+    ----------
+    pid
+        The driver; None: this process.
+    peaks
+        What was seen before.
+    """
+
+    def __init__(self, pid: int | None = None, peaks: Peaks | None = None) -> None:
+        super().__init__()
+        self.pid = os.getpid() if pid is None else pid
+        self.peaks = Peaks() if peaks is None else peaks
 
     def sample(self) -> None:
         """Look once."""
@@ -95,33 +109,24 @@ class Resident:
         return cls(_resident(pid), {jvm: _resident(jvm) for jvm in jvms}, of_running)
 
 
-class Owners:
-    """Looks at the owners of state while a block runs: `cpu_seconds` does not know those that have ended."""
+class Owners(_Sampler):
+    """Records the processor time of owners of state while a block runs. An owner that has ended is not in
+    `cpu_seconds`.
+    """
+
+    period_s = PERIOD_S / 2
 
     def __init__(self) -> None:
+        super().__init__()
         self._ticks: dict[int, int] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Owners:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while True:
-            running = _running()
-            below = _started_by(os.getpid(), running)
-            for pid in below:
-                if running[pid][0] not in below and running[pid][0] != os.getpid():
-                    self._ticks[pid] = max(self._ticks.get(pid, 0), _ticks(pid))
-            if self._stop.wait(PERIOD_S / 2):
-                return
+    def sample(self) -> None:
+        """Look once."""
+        running = _running()
+        below = _started_by(os.getpid(), running)
+        for pid in below:
+            if running[pid][0] not in {*below, os.getpid()}:
+                self._ticks[pid] = max(self._ticks.get(pid, 0), _ticks(pid))
 
     @property
     def ended_seconds(self) -> float:

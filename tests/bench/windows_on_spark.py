@@ -11,7 +11,7 @@ minute, or long ones by steps.
 
 "Carried" is the same stream with windows and table, but its operator computes nothing: it takes its rows in
 and gives back a state of as many bytes as the engine's has. What it takes is Spark's, whatever the engine is,
-if all state is in its store. The operator of "counted" keeps only how many rows there were.
+if all state is in its store. The operator of "counted" keeps only how many rows of Spark it got.
 A figure is the processor time of all processes for an event, the least of some repeats, and the time of the
 micro-batches.
 """
@@ -33,6 +33,7 @@ import numpy as np
 from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.wire.parcels import Contents, of_frame, table_of_bytes
+from tests.bench.baselines import NoOpDataflow
 from tests.bench.figures import Figure, Target, report
 from tests.bench.processes import Owners, cpu_seconds
 
@@ -123,33 +124,16 @@ class Carrier(KeyGroups):
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
         """Count the rows."""
-        n = 0 if state.hasTimedOut else rows_of(self, frames)
+        n = 0
+        if not state.hasTimedOut:
+            for frame in frames:
+                for contents, number, _, data in of_frame(frame):
+                    if contents is Contents.EVENTS and number is not None and data is not None:
+                        schema = self.rules.programs[number].event_schema
+                        n += table_of_bytes(data, schema).num_rows
         before = bytes(state.get[0]) if state.exists else b""
         state.update((before + np.random.default_rng(n).bytes(n * BYTES_OF_STATE),))
         return iter(())
-
-
-class Counter(KeyGroups):
-    """In place of the engine: takes its rows in, and keeps how many there were."""
-
-    def __call__(
-        self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
-    ) -> Iterator[pd.DataFrame]:
-        """Count the rows."""
-        n = 0 if state.hasTimedOut else rows_of(self, frames)
-        before = int.from_bytes(state.get[0], "little") if state.exists else 0
-        state.update(((before + n).to_bytes(8, "little"),))
-        return iter(())
-
-
-def rows_of(operator: KeyGroups, frames: Iterable[pd.DataFrame]) -> int:
-    """Return the number of events and versions."""
-    return sum(
-        table_of_bytes(data, operator.rules.programs[number].event_schema).num_rows
-        for frame in frames
-        for contents, number, _, data in of_frame(frame)
-        if contents is Contents.EVENTS and number is not None and data is not None
-    )
 
 
 class CarrierDataflow(Dataflow):
@@ -161,16 +145,7 @@ class CarrierDataflow(Dataflow):
         return Carrier(self.rules, self.n_groups)
 
 
-class CounterDataflow(Dataflow):
-    """The plan of the rules, with `Counter` for the operator."""
-
-    @property
-    def operator(self) -> KeyGroups:
-        """The function that runs on the executors."""
-        return Counter(self.rules, self.n_groups)
-
-
-OPERATORS = {"carried": CarrierDataflow, "counted": CounterDataflow}
+OPERATORS = {"carried": CarrierDataflow, "counted": NoOpDataflow}
 
 
 def text_of(at_us: int) -> str:

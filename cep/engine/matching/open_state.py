@@ -23,7 +23,7 @@ from cep.engine.state.sections import (
 from cep.engine.state.strings import Cells, StringPool
 from cep.engine.windows.kernels import layout as windows
 from cep.expression import Type
-from cep.program.identity import FINGERPRINT_BYTES
+from cep.program.identity import fingerprints_in
 from cep.program.program import Program, RuleProgram
 from cep.program.window_functions import Kept
 
@@ -208,7 +208,7 @@ def _windows_of_texts(program: Program) -> set[bytes]:
 
 def parts_of(meaning: bytes) -> set[bytes]:
     """Return the meanings of the columns that share the state of a window."""
-    return {meaning[at : at + FINGERPRINT_BYTES] for at in range(0, len(meaning), FINGERPRINT_BYTES)}
+    return set(fingerprints_in(meaning))
 
 
 def rows_of_slots(slots: I64, lengths: I64) -> I64:

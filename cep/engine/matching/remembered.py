@@ -20,7 +20,7 @@ from cep.engine.state.sections import RuleSection, StateSections, WindowSection
 from cep.engine.state.strings import StringPool
 from cep.engine.state.suppression import Suppression
 from cep.program.fingerprint import joined_meanings
-from cep.program.identity import FINGERPRINT_BYTES
+from cep.program.identity import fingerprints_in
 from cep.program.program import Program
 from cep.program.tables import table_name
 from cep.program.windows import Function, WindowColumn
@@ -75,8 +75,7 @@ def _meanings(program: Program, section: WindowSection) -> list[bytes]:
 
     In one of window rules, the meaning of their windows precedes them; it may have no columns.
     """
-    places = range(0, len(section.meaning), FINGERPRINT_BYTES)
-    found = [section.meaning[place : place + FINGERPRINT_BYTES] for place in places]
+    found = fingerprints_in(section.meaning)
     return found[1:] if program.has_window_rules else found
 
 
@@ -94,8 +93,6 @@ def window_values(program: Program, sections: StateSections, slot: int) -> list[
     """Return the values of all windowed columns of a key, directly after the watermark. Not for window rules.
 
     SEEN is left out: it depends on the next event.
-
-    Raises StateError or ValueError: the sections are damaged.
     """
     if not program.windows or program.has_window_rules or sections.shared.watermark_us >= END_OF_TIME_US:
         return []

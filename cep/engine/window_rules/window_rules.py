@@ -44,7 +44,7 @@ from cep.engine.windows.rings import StoredRing
 from cep.engine.windows.windows import IS_EVENT, Windows, of_events
 from cep.expression import column_names
 from cep.program.fingerprint import joined_meanings
-from cep.program.identity import FINGERPRINT_BYTES
+from cep.program.identity import FINGERPRINT_BYTES, fingerprints_in
 from cep.program.program import TIME_COLUMN, Program, RuleProgram, bits_column
 from cep.program.tables import VERSION_COLUMN, table_name
 from cep.program.windows import Frame, Window, WindowColumn
@@ -441,8 +441,7 @@ class _Group:
             if not of:
                 states += section.parts
                 continue
-            places = range(0, len(of), FINGERPRINT_BYTES)
-            columns = tuple(names[of[place : place + FINGERPRINT_BYTES]] for place in places)
+            columns = tuple(names[meaning] for meaning in fingerprints_in(of))
             rings.append(StoredRing(columns, *section.parts))
         (state,) = states
         if (state.n_rows, len(state.low)) != (n_slots, 2):

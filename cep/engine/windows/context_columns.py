@@ -27,7 +27,7 @@ from cep.engine.windows.rings import StoredRing
 from cep.engine.windows.windows import Windows
 from cep.expression import Column, Expression, RegisterRef, RoleTest, walk
 from cep.program.fingerprint import joined_meanings
-from cep.program.identity import FINGERPRINT_BYTES
+from cep.program.identity import fingerprints_in
 from cep.program.program import Program, bits_column
 from cep.program.tables import table_name
 
@@ -134,9 +134,7 @@ def stored_rings(program: Program, sections: Sequence[WindowSection]) -> list[St
     """Return the state of the windowed columns of a program. Raises KeyError: it is of other windows."""
     names = {meaning: name for name, meaning in program.window_meanings.items()}
     return [
-        StoredRing(
-            tuple(names[meaning] for meaning in _parts(section.meaning, FINGERPRINT_BYTES)), *section.parts
-        )
+        StoredRing(tuple(names[meaning] for meaning in fingerprints_in(section.meaning)), *section.parts)
         for section in sections
     ]
 
@@ -166,10 +164,6 @@ def restore_tables(tables: Tables, sections: Sequence[TableSection]) -> None:
     numbers = {meaning: name for name, meaning in joined_meanings(tables.program).items()}
     places = {table_name(number): number for number in range(len(tables.program.joins.tables))}
     tables.restore([(places[numbers[section.meaning]], section.rows) for section in sections])
-
-
-def _parts(data: bytes, size: int) -> list[bytes]:
-    return [data[first : first + size] for first in range(0, len(data), size)]
 
 
 _SPARSE = 8
