@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 
-_calls = 0
+_n_modules = 0
 
 
 def freeze_loaded() -> None:
@@ -12,13 +13,10 @@ def freeze_loaded() -> None:
 
     After each function, Spark's worker collects garbage before it takes the next one. Each time, it would
     examine all objects of pandas, numba and the kernels. That takes 100 ms, twice in each task of a stream.
-    So each of our functions starts with this call. The first calls load more modules. Later calls do nothing,
-    because they would also keep garbage alive.
+    So each of our functions starts with this call. It does something only if modules were loaded since the
+    last one: to freeze what calls leave would also keep garbage alive.
     """
-    global _calls
-    if _calls < _LOADING_CALLS:
-        _calls += 1
+    global _n_modules
+    if len(sys.modules) != _n_modules:
+        _n_modules = len(sys.modules)
         gc.freeze()
-
-
-_LOADING_CALLS = 3
