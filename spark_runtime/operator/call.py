@@ -261,7 +261,7 @@ class Call:
             if late.num_rows:
                 self._late.note(number, late, self.chain.watermark_us)
         else:
-            self.chain.take_in(number, events)
+            self.chain.take_in(number, events, data)
 
     def advance(
         self, spark_watermark_us: int | None, cap_us: int | None, clock_us: int | None = None

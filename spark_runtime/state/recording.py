@@ -35,7 +35,7 @@ from cep.program.identity import SharedIdentity, packed_json_in
 from cep.rule_set import RuleSet
 from cep.schema.text_values import event_table_schema
 from spark_runtime.state.snapshots import Tables
-from spark_runtime.wire.parcels import record_buffer, table_of_bytes
+from spark_runtime.wire.parcels import record_parts, table_of_bytes
 
 if TYPE_CHECKING:
     from cep.engine.tables.tables import GivenTable
@@ -178,7 +178,7 @@ class RecordedChain(Chain):
         self._tables.update(tables)
         if contents != self._contents:
             self._contents = contents
-            self._add(_What.CONTENTS, data=json.dumps(contents).encode())
+            self._add(_What.CONTENTS, data=[json.dumps(contents).encode()])
 
     def repeat(self, record: bytes, layout: Layout | None = None) -> None:
         """Repeat the steps of a record, without matches. `layout`: of the run that recorded, if different.
@@ -216,22 +216,27 @@ class RecordedChain(Chain):
             return layout.events_in(data, number, self.rules)
         return number, table_of_bytes(data, self.rules.programs[number].event_schema)
 
-    def _add(self, what: _What, number: int = 0, time_us: int = 0, data: bytes | pa.Buffer = b"") -> None:
-        if not self.is_recording:
-            return
-        self._steps += (_STEP.pack(what, number, time_us, len(data)), data, bytes(-len(data) % _ALIGNMENT))
+    def _add(
+        self, what: _What, number: int = 0, time_us: int = 0, data: Sequence[bytes | pa.Buffer] = ()
+    ) -> None:
+        if self.is_recording:
+            length = sum(map(len, data))
+            self._steps += (_STEP.pack(what, number, time_us, length), *data, bytes(-length % _ALIGNMENT))
 
     def push(self, number: int, events: pa.Table) -> pa.Table:
         """Add prepared events of program `number` in any order; return those that are late."""
         if self.is_recording and events.num_rows:
-            self._add(_What.PUSH, number, data=record_buffer(events))
+            self._add(_What.PUSH, number, data=record_parts(events))
         return super().push(number, events)
 
-    def take_in(self, number: int, events: pa.Table) -> None:
-        """Add prepared events of program `number` that `watermark_us` has not passed."""
+    def take_in(self, number: int, events: pa.Table, data: bytes | pa.Buffer | None = None) -> None:
+        """Add prepared events of program `number` that `watermark_us` has not passed.
+
+        `data`: the same events as bytes (`table_of_bytes`), which are then recorded.
+        """
         # With corrections, `push` is called, which records them.
         if self._fed is not None and self.is_recording and events.num_rows:
-            self._add(_What.TAKE_IN, number, data=record_buffer(events))
+            self._add(_What.TAKE_IN, number, data=record_parts(events) if data is None else [data])
         super().take_in(number, events)
 
     def advance(
@@ -263,7 +268,7 @@ class RecordedChain(Chain):
     def _add_shed(self, what: _What, most: int, order: DropOrder) -> None:
         """Record an order: limits, and severities, may be others when it is repeated."""
         found = {"most": most, "ranks": dict(order.ranks), "newest": order.newest}
-        self._add(what, data=json.dumps(found).encode())
+        self._add(what, data=[json.dumps(found).encode()])
 
 
 def _forget(matches: pa.Table) -> None:

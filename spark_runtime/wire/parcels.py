@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from cep.engine.prepare.columns import nulls, zeros
 from spark_runtime.wire.output import TEXT
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ PROGRAM = "_program"
 """Column: the number of the program of the events; NULL in all other parcels."""
 
 DATA = "_data"
-"""Column: a table as an Arrow record batch without its schema, or NULL."""
+"""Column: a table as `record_bytes`, or NULL."""
 
 PARCEL_SCHEMA = pa.schema(
     [
@@ -156,15 +157,48 @@ def which(batch: pa.RecordBatch, contents: Contents, programs: Sequence[int] | N
 
 def record_bytes(table: pa.Table) -> bytes:
     """Return the rows of a nonempty table as bytes, without its schema."""
-    return bytes(record_buffer(table))
+    return b"".join(record_parts(table))
 
 
-def record_buffer(table: pa.Table) -> pa.Buffer:
-    """Return `record_bytes` without copying them."""
+def record_parts(table: pa.Table) -> list[bytes | pa.Buffer]:
+    """Return `record_bytes` in parts.
+
+    Columns that are NULL everywhere, or 0, are only named: events have several such columns for versions of
+    tables, and versions for events.
+    """
     (batch,) = table.combine_chunks().to_batches()
-    return batch.serialize()
+    left_out = {at: code for at, column in enumerate(batch.columns) if at and (code := _constant(column))}
+    if not left_out:
+        return [batch.serialize()]
+    kept = batch.select([at for at in range(batch.num_columns) if at not in left_out])
+    pairs = np.array([(_LEFT_OUT, len(left_out)), *left_out.items()], np.int32)
+    return [pairs.tobytes(), kept.serialize()]
+
+
+def _constant(column: pa.Array) -> int:
+    """Return which value all rows of a column have, if it need not be written."""
+    if column.null_count:
+        return _IS_NULL if column.null_count == len(column) else 0
+    is_number = column.type == pa.int64() and column[0].as_py() == 0
+    return _IS_ZERO if is_number and not np.asarray(column).any() else 0
 
 
 def table_of_bytes(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
     """Return the table that `record_bytes` wrote."""
-    return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(data), schema)])
+    buffer = pa.py_buffer(data)
+    mark, n = np.frombuffer(buffer, np.int32, 2).tolist()
+    if mark != _LEFT_OUT:
+        return pa.Table.from_batches([pa.ipc.read_record_batch(buffer, schema)])
+    left_out = dict(np.frombuffer(buffer, np.int32, 2 * n, 8).reshape(n, 2).tolist())
+    kept = pa.schema([field for at, field in enumerate(schema) if at not in left_out])
+    batch = pa.ipc.read_record_batch(buffer.slice(8 + 8 * n), kept)
+    n_rows, columns = batch.num_rows, batch.columns
+    for at, code in left_out.items():  # in ascending order
+        columns.insert(at, zeros(n_rows) if code == _IS_ZERO else nulls(n_rows, schema.field(at).type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+_LEFT_OUT = 0
+"""In front of rows without some columns; other rows begin with -1, as all messages of Arrow."""
+
+_IS_NULL, _IS_ZERO = 1, 2

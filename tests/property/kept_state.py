@@ -36,6 +36,7 @@ from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.tables import content as contents
 from spark_runtime.tables.content import Content, store, tables_in, timed_inputs
 from spark_runtime.tables.static import StaticFile, StaticTables
+from spark_runtime.wire.parcels import record_bytes, table_of_bytes
 from tests.property.cases import try_cases
 from tests.property.differential import stream_table
 from tests.property.strategies.late import DOUBLES, STATIC, Late
@@ -272,9 +273,15 @@ def _push_events(chain: Chain, stream: Stream, events: pa.Table) -> None:
     for number, program in enumerate(chain.rules.programs):
         found = [prepare(program, events, stream)] if stream in program.streams else []
         for prepared in (*found, *prepared_versions(program, stream, events)):
-            times_us = np.asarray(prepared.column(TIME_COLUMN))
-            is_in_time = not is_late(late_by_us(times_us, chain.watermark_us)).any()
-            (chain.take_in if is_in_time else chain.push)(number, prepared)
+            if not prepared.num_rows:
+                continue
+            data = record_bytes(prepared)
+            read = table_of_bytes(data, program.event_schema)
+            times_us = np.asarray(read.column(TIME_COLUMN))
+            if is_late(late_by_us(times_us, chain.watermark_us)).any():
+                chain.push(number, read)
+            else:
+                chain.take_in(number, read, data)
         for extent in extents(program, stream, events):
             chain.push(number, extent)
 

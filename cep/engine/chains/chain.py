@@ -81,8 +81,11 @@ class Chain:
                 return unit.split(local, matcher.push(unit.joined(local, events)))
         raise AssertionError(number)
 
-    def take_in(self, number: int, events: pa.Table) -> None:
-        """Add prepared events of program `number` that `watermark_us` has not passed."""
+    def take_in(self, number: int, events: pa.Table, data: bytes | pa.Buffer | None = None) -> None:
+        """Add prepared events of program `number` that `watermark_us` has not passed.
+
+        `data`: the same events as bytes, for a chain that records its input.
+        """
         if self._fed is None:  # these also decide what earlier late events change
             self.push(number, events)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +35,18 @@ def plain_table(table: pa.Table) -> pa.Table:
     if not any(is_coded(field.type) for field in table.schema):
         return table
     return pa.table([plain(column) for column in table.columns], names=table.column_names)
+
+
+@lru_cache(maxsize=8)
+def nulls(n: int, kind: pa.DataType) -> pa.Array:
+    """Return n times NULL. Batches of one length have the same array, in memory that was used before."""
+    return pa.nulls(n, kind)
+
+
+@lru_cache(maxsize=2)
+def zeros(n: int) -> pa.Array:
+    """Return n times 0, int64, likewise."""
+    return pa.array(np.zeros(n, np.int64))
 
 
 class _Lent:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.prepare.columns import plain
+from cep.engine.prepare.columns import nulls, plain, zeros
 from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, Program
 from cep.program.tables import VERSION_COLUMN
 from cep.schema.arrow_types import ARROW_TYPES
@@ -22,20 +22,9 @@ def columns_of_versions(program: Program) -> dict[str, Callable[[int], pa.Array]
     if not program.joins.takes_versions:
         return {}
     makers: dict[str, Callable[[int], pa.Array]] = {
-        name: partial(_nulls, kind=ARROW_TYPES[kind]) for name, kind in program.joins.version_types.items()
+        name: partial(nulls, kind=ARROW_TYPES[kind]) for name, kind in program.joins.version_types.items()
     }
-    return makers | {VERSION_COLUMN: _zeros}
-
-
-@lru_cache(maxsize=8)
-def _nulls(n: int, kind: pa.DataType) -> pa.Array:
-    """Return n times NULL. Batches of one length have the same array, in memory that was used before."""
-    return pa.nulls(n, kind)
-
-
-@lru_cache(maxsize=2)
-def _zeros(n: int) -> pa.Array:
-    return pa.array(np.zeros(n, np.int64))
+    return makers | {VERSION_COLUMN: zeros}
 
 
 def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
@@ -55,7 +44,7 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
     own = {
         TIME_COLUMN: lambda: rows.column(table.event_time),
         VERSION_COLUMN: lambda: pa.array(signs * np.int64(number + 1)),
-        STREAM_COLUMN: lambda: _zeros(n),
+        STREAM_COLUMN: lambda: zeros(n),
         COUNTED_COLUMN: lambda: pa.array(np.ones(n, np.bool_)),
     }
     columns = []
@@ -65,9 +54,9 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
         elif field.name in own:
             column = own[field.name]()
         elif field.nullable:
-            column = _nulls(n, field.type)
+            column = nulls(n, field.type)
         else:
-            column = _zeros(n)  # no predicate holds
+            column = zeros(n)  # no predicate holds
         columns.append(column if column.type == field.type else pc.cast(column, field.type))
     return pa.Table.from_arrays(columns, schema=program.event_schema)
 

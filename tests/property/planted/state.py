@@ -18,7 +18,7 @@ FAULTS = (
     ),
     _of_records(
         "a record has the events",
-        right="self._add(_What.TAKE_IN, number, data=record_buffer(events))",
+        right="self._add(_What.TAKE_IN, number, data=record_parts(events) if data is None else [data])",
         wrong="pass",
     ),
     _of_records(

@@ -73,3 +73,53 @@ def test_parcels_are_chosen_by_their_contents_and_by_the_program_of_events() -> 
     assert which(batch, Contents.EVENTS).nonzero()[0].tolist() == [0, 3]
     assert which(batch, Contents.EVENTS, [1, 3]).nonzero()[0].tolist() == [0]
     assert not which(batch, Contents.EVENTS, []).any()
+
+
+N = 1000
+ANY = pa.array(range(N), pa.int64())
+CONSTANTS = {
+    "zeros": pa.array([0] * N, pa.int64()),
+    "nulls": pa.nulls(N, pa.int64()),
+    "no number": pa.nulls(N, pa.float64()),
+    "no text": pa.nulls(N, pa.string()),
+    "no list": pa.nulls(N, pa.list_(pa.struct({"a": pa.int64()}))),
+}
+
+
+@pytest.mark.parametrize("names", [["zeros"], ["nulls", "no list"], [*CONSTANTS]])
+def test_columns_that_are_null_or_zero_everywhere_are_only_named(names: list[str]) -> None:
+    columns: dict[str, pa.Array] = {"any": ANY}
+    for name in names:
+        columns |= {name: CONSTANTS[name], f"after {name}": ANY}
+    table = pa.table(columns)
+    data = record_bytes(table)
+    found = table_of_bytes(data, table.schema)
+    found.validate(full=True)
+    assert found == table
+    others = table.select([name for name in columns if name not in names])
+    assert len(data) == len(record_bytes(others)) + 8 + 8 * len(names)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([*[0] * (N - 1), 1], pa.int64()),
+        pa.array([None, *[0] * (N - 1)], pa.int64()),
+        pa.array([0] * N, pa.int32()),
+        pa.array([-0.0] * N, pa.float64()),
+        pa.array([False] * N, pa.bool_()),
+        pa.array([""] * N, pa.string()),
+    ],
+)
+def test_other_columns_are_written(column: pa.Array) -> None:
+    table = pa.table({"any": ANY, "column": column})
+    data = record_bytes(table)
+    assert data.startswith(b"\xff\xff\xff\xff"), "a message of Arrow"
+    found = table_of_bytes(data, table.schema)
+    assert found == table
+    assert str(found) == str(table), "also the sign of 0"
+
+
+def test_the_first_column_is_written_so_that_rows_can_be_counted() -> None:
+    table = pa.table({"zeros": CONSTANTS["zeros"], "nulls": CONSTANTS["nulls"]})
+    assert table_of_bytes(record_bytes(table), table.schema) == table
