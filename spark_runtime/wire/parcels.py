@@ -189,7 +189,7 @@ def table_of_bytes(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
     mark, n = np.frombuffer(buffer, np.int32, 2).tolist()
     if mark != _LEFT_OUT:
         return pa.Table.from_batches([pa.ipc.read_record_batch(buffer, schema)])
-    left_out = dict(np.frombuffer(buffer, np.int32, 2 * n, 8).reshape(n, 2).tolist())
+    left_out = dict(zip(*np.frombuffer(buffer, np.int32, 2 * n, 8).reshape(n, 2).T.tolist(), strict=True))
     kept = pa.schema([field for at, field in enumerate(schema) if at not in left_out])
     batch = pa.ipc.read_record_batch(buffer.slice(8 + 8 * n), kept)
     n_rows, columns = batch.num_rows, batch.columns
