@@ -7,11 +7,13 @@ server was started with `--allow-write`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
 import yaml
 
 from cep.commands.test import run_test_files
@@ -19,6 +21,7 @@ from cep.commands.why import compiled_rule, replayed, time_asked, with_steps
 from cep.diagnostics.diagnostic import in_order, render, to_json
 from cep.errors import CepError, RuleError, Source
 from cep.formats.path_names import path_pattern
+from cep.formats.text.damaged import COMPRESSED
 from cep.formats.text.text_files import is_read_once
 from cep.language.front_ends import SUFFIXES
 from cep.rule_files import STREAMS_FILE, TEST_ENDING, nearest_streams_file
@@ -35,7 +38,10 @@ MAX_FILES = 500
 """Most files in the folders that a call names."""
 
 MAX_INPUT = 64 << 20
-"""Most bytes of the files that a call reads."""
+"""Most bytes of the files that a call reads, unpacked."""
+
+_UNPACKED = 1 << 20
+"""Bytes that are unpacked at a time, to count them."""
 
 MAX_ANSWER = 200_000
 """Most characters of an answer."""
@@ -80,11 +86,13 @@ class Access:
             raise RefusedError(f"{len(inside):,} files, and a call may read {MAX_FILES}: name fewer")
         for file in inside:
             self.file(str(file))
-        n_bytes = sum(file.stat().st_size for file in inside)
-        if n_bytes > MAX_INPUT:
-            raise RefusedError(
-                f"{n_bytes:,} bytes of input, and a call may read {MAX_INPUT:,}: give a part of the events"
-            )
+        n_bytes = 0
+        for file in inside:
+            n_bytes += _n_bytes(file, MAX_INPUT - n_bytes)
+            if n_bytes > MAX_INPUT:
+                raise RefusedError(
+                    f"more than the {MAX_INPUT:,} bytes that a call may read: give a part of the events"
+                )
         return found
 
     def rules(self, paths: Sequence[str], streams: str | None) -> tuple[list[Path], Path | None]:
@@ -105,6 +113,17 @@ def _files_of(path: Path) -> list[Path]:
     if pattern is not None:
         return pattern.files()
     return [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+
+
+def _n_bytes(file: Path, most: int) -> int:
+    """Return how many bytes a file contains, unpacked. More than `most` are not all counted."""
+    if not file.name.endswith(COMPRESSED):
+        return file.stat().st_size
+    n_bytes = 0
+    with suppress(OSError, pa.ArrowException), pa.input_stream(str(file), compression="detect") as stream:
+        while n_bytes <= most and (data := stream.read(_UNPACKED)):
+            n_bytes += len(data)
+    return n_bytes  # what reads a damaged file reports the damage
 
 
 def check(

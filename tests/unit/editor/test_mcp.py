@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -223,7 +224,28 @@ def test_a_call_reads_and_answers_no_more_than_its_limits(
     monkeypatch.setattr("cep.commands.agent_tools.MAX_FILES", 2)
     assert "a call may read 2" in refusal(lambda: check(reads, [str(tmp_path)]))
     monkeypatch.setattr("cep.commands.agent_tools.MAX_INPUT", 10)
-    assert "a call may read 10" in refusal(lambda: check(reads, [str(file)]))
+    assert "10 bytes that a call may read" in refusal(lambda: check(reads, [str(file)]))
     monkeypatch.undo()
     monkeypatch.setattr("cep.commands.agent_tools.MAX_ANSWER", 10)
     assert "at most 10" in refusal(lambda: check(reads, [str(file)]))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_bytes_of_a_packed_file_count_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    file, events = project(tmp_path), tmp_path / "events.csv.gz"
+    line = "c1,2024-01-01,5,buy\n"
+    packed = gzip.compress(("card,ts,amount,kind\n" + 3000 * line).encode())
+    events.write_bytes(packed[:-40] if damaged else packed)
+    monkeypatch.setattr("cep.commands.agent_tools._UNPACKED", 1000)
+    monkeypatch.setattr("cep.commands.agent_tools.MAX_INPUT", 10_000)
+    assert len(packed) < 1000
+    found = refusal(lambda: why(access(tmp_path), [str(file)], [str(events)], ["c1"]))
+    assert "10,000 bytes that a call may read" in found
+    monkeypatch.setattr("cep.commands.agent_tools.MAX_INPUT", 100_000)
+    if damaged:
+        found = refusal(lambda: why(access(tmp_path), [str(file)], [str(events)], ["c1"]))
+        assert "Truncated compressed stream" in found
+    else:
+        assert why(access(tmp_path), [str(file)], [str(events)], ["c1"])["key"]
