@@ -30,7 +30,7 @@ from spark_runtime.pipeline.checkpoint import KEPT_BATCHES
 from spark_runtime.state.files import StateFiles, WarmGroups
 from spark_runtime.state.pieces import Pieces
 from spark_runtime.state.pointer import Kept, Pointer, Task, is_pointer
-from spark_runtime.state.recording import Layout
+from spark_runtime.state.recording import Layout, RecordedChain
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.tables import content as contents
@@ -269,19 +269,24 @@ def play(chain: Chain, given: Input) -> list[pa.Table]:
 
 
 def _push_events(chain: Chain, stream: Stream, events: pa.Table) -> None:
-    """Give a chain events of a stream, as a call of the operator does: late ones by another door."""
+    """Give a chain events of a stream, as a call of the operator does: late ones by another door.
+
+    A chain that records its input gets them in parcels, and others, with which it is compared, do not.
+    """
     for number, program in enumerate(chain.rules.programs):
         found = [prepare(program, events, stream)] if stream in program.streams else []
         for prepared in (*found, *prepared_versions(program, stream, events)):
             if not prepared.num_rows:
                 continue
-            data = record_bytes(prepared)
-            read = table_of_bytes(data, program.event_schema)
-            times_us = np.asarray(read.column(TIME_COLUMN))
+            data = None
+            if isinstance(chain, RecordedChain):
+                data = record_bytes(prepared)
+                prepared = table_of_bytes(data, program.event_schema)
+            times_us = np.asarray(prepared.column(TIME_COLUMN))
             if is_late(late_by_us(times_us, chain.watermark_us)).any():
-                chain.push(number, read)
+                chain.push(number, prepared)
             else:
-                chain.take_in(number, read, data)
+                chain.take_in(number, prepared, data)
         for extent in extents(program, stream, events):
             chain.push(number, extent)
 

@@ -21,6 +21,12 @@ FAULTS = (
         right="self._add(_What.TAKE_IN, number, data=record_parts(events) if data is None else [data])",
         wrong="pass",
     ),
+    _fault(
+        "a column with some values is written",
+        file="spark_runtime/wire/parcels.py",
+        right="return _IS_NULL if column.null_count == len(column) else 0",
+        wrong="return _IS_NULL",
+    ),
     _of_records(
         "a record names what a static table contains now",
         right="if contents != self._contents:",
