@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -144,7 +145,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         reason = os.strerror(errno.ENOENT) if is_missing else error.strerror or str(error)
         problem = f"`{path}` cannot be read: {reason}"
         raise InputError("E0653", problem, "name another file") from None
-    except ValueError:
+    except (ValueError, csv.Error):
         rows = [None]
     if not all(isinstance(row, dict) and row.keys() >= set(_OF_SPAN) for row in rows):
         raise InputError(
@@ -157,6 +158,19 @@ def _json_rows(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
+def _csv_rows(path: Path) -> list[Any]:
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = csv.reader(file, strict=True)
+        names = next(lines, [])
+        rows: list[Any] = [
+            dict(zip(names, (text or None for text in line), strict=True)) for line in lines if line
+        ]
+    for row in rows:
+        if row.get("event") and row.get("event_number"):
+            row |= {"event_number": int(row["event_number"]), "event": json.loads(row["event"])}
+    return rows
+
+
 def _parquet_rows(path: Path) -> list[Any]:
     import pyarrow.dataset as ds
 
@@ -164,7 +178,11 @@ def _parquet_rows(path: Path) -> list[Any]:
     return rows
 
 
-_READERS = {".parquet": _parquet_rows, **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_rows)}
+_READERS = {
+    ".parquet": _parquet_rows,
+    ".csv": _csv_rows,
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_rows),
+}
 """Ending of a file of matches -> how it is read."""
 
 

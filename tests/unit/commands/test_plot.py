@@ -157,6 +157,7 @@ def test_matches_with_all_rows_have_their_events_and_others_their_ends(folder: P
         Path(f"{name}.cep").write_text(rule)
         cep_prints(f"match {name}.cep --input events.jsonl --output {name}.jsonl --quiet")
         cep_prints(f"match {name}.cep --input events.jsonl --output {name}.parquet --quiet")
+        cep_prints(f"match {name}.cep --input events.jsonl --output {name}.csv --quiet")
     of_all, of_one = plot("all.jsonl").stdout, plot("one.jsonl").stdout
     assert [mark.split()[0] for mark in about(of_all)[1:]] == ["probe", "probe", "probe", "cashout"]
     assert of_one.count("<circle") == 2
@@ -165,6 +166,8 @@ def test_matches_with_all_rows_have_their_events_and_others_their_ends(folder: P
         assert_nothing_covers(drawn)
     assert words(plot("all.parquet").stdout) == words(of_all)
     assert about(plot("one.parquet").stdout) == about(of_one)
+    assert about(plot("all.csv").stdout)[1:] == about(of_all)[1:]
+    assert "probes 3, probed 3.5, loss 949" in words(plot("one.csv").stdout)
     assert words(plot("one.jsonl", "--key", "c9").stdout) == ["0 matches of no rule"]
 
 
@@ -183,6 +186,8 @@ def test_only_so_many_matches_are_drawn_and_the_others_counted(tmp_path: Path) -
     [
         (["card_testing.cep", "--format", "dot", "-i", "events.jsonl"], "--format dot draws automata"),
         (["events.jsonl"], "error[E0653]: `events.jsonl` has a line that is no match\n"),
+        (["events.csv"], "error[E0653]: `events.csv` has a line that is no match\n"),
+        (["damaged.csv"], "error[E0653]: `damaged.csv` has a line that is no match\n"),
         (["nothing.parquet"], "error[E0653]: `nothing.parquet` cannot be read: "),
         (["nothing.jsonl"], "error[E0653]: `nothing.jsonl` cannot be read: No such file or directory\n"),
         (
@@ -193,6 +198,8 @@ def test_only_so_many_matches_are_drawn_and_the_others_counted(tmp_path: Path) -
     ],
 )
 def test_what_cannot_be_drawn_is_said(folder: Path, arguments: list[str], says: str) -> None:
+    Path("events.csv").write_text("card,amount\nc1,5\n")
+    Path("damaged.csv").write_text('rule,match_id,match_start,match_end\na,1,"2024-05-01"x,2\n')
     result = plot(*arguments)
     assert result.exit_code in (1, 2)
     assert says in result.stderr
