@@ -197,7 +197,7 @@ class _Judged:
             yield RuleChange(name, Verdict.GONE, is_called)
 
     def _judged(self, name: str) -> tuple[Verdict, tuple[str, ...]]:
-        """Return the verdict about a rule that both sets have, and of which it may read matches."""
+        """Return the verdict about a rule that both sets have; it may read the matches of other rules."""
         now = self.now_by_name[name]
         verdict, reasons = self._in_its_program(self.then_by_name[name], now)
         if verdict in KEPT:
