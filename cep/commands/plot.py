@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import errno
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import click
 from cep.commands.match import require_order
 from cep.commands.options import only_option, set_option, streams_option
 
-_OF_SPAN = ("rule", "match_id", "match_start", "match_end")
 _MOST_ATTEMPTS = 20
 
 
@@ -57,6 +57,12 @@ def plot(  # noqa: PLR0913 - an option of the command is an argument
     of_matches = any(path.suffix in _READERS or _is_sink(path) for path in rules)
     if picture in ("dot", "mermaid") and (of_matches or inputs):
         raise click.UsageError(f"--format {picture} draws automata: write svg or html for a time line")
+    if of_matches and (inputs or input_format or streams or parameters):
+        raise click.UsageError(
+            "--input, --input-format, --streams and --set are for rules: a file of matches needs none"
+        )
+    if not of_matches and not inputs and (key or input_format):
+        raise click.UsageError("--key and --input-format are for a time line: write --input FILE")
     if of_matches:
         title, drawn = _of_matches(rules, only, key)
     elif inputs:
@@ -124,6 +130,10 @@ def _of_matches(paths: Sequence[Path], only: Sequence[str], key: Sequence[str]) 
     from cep.explain.timeline import timeline
 
     rows = [row for path in paths for row in _rows(path)]
+    names = sorted({row["rule"] for row in rows})
+    unknown = next((name for name in only if names and name not in names), None)
+    if unknown is not None:
+        raise click.UsageError(f"--only {unknown}: the matches are of {', '.join(names)}")
     rows = [
         row
         for row in rows
@@ -137,45 +147,68 @@ def _of_matches(paths: Sequence[Path], only: Sequence[str], key: Sequence[str]) 
 def _rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file of matches. Raises InputError (E0653): it has something else."""
     from cep.errors import InputError
+    from cep.explain.match_spans import is_match
 
     try:
-        rows = _READERS.get(path.suffix, _parquet_rows)(path)
+        rows = list(_READERS.get(path.suffix, _parquet_rows)(path))
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError)  # that of Arrow has no words
         reason = os.strerror(errno.ENOENT) if is_missing else error.strerror or str(error)
         problem = f"`{path}` cannot be read: {reason}"
         raise InputError("E0653", problem, "name another file") from None
-    except (ValueError, csv.Error):
-        rows = [None]
-    if not all(isinstance(row, dict) and row.keys() >= set(_OF_SPAN) for row in rows):
-        raise InputError(
-            "E0653", f"`{path}` has a line that is no match", "give a file that `cep match` or a sink wrote"
-        )
-    return rows
+    except (ValueError, OverflowError, csv.Error):
+        rows = [(None, None)]
+    for line, row in rows:
+        if not is_match(row):
+            where = "" if line is None else f": line {line:,}"
+            problem = f"`{path}` has a line that is no match{where}"
+            raise InputError("E0653", problem, "give a file that `cep match` or a sink wrote")
+    return [row for _, row in rows]
 
 
-def _json_rows(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+_Rows = Iterator[tuple[int | None, Any]]
+"""The rows of a file, each with the number of its line; a line that cannot be read has None."""
 
 
-def _csv_rows(path: Path) -> list[Any]:
-    with path.open(encoding="utf-8", newline="") as file:
+def _json_rows(path: Path) -> _Rows:
+    text = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    for number, line in enumerate(text.split(b"\n"), 1):
+        if line.strip():
+            yield number, _of_json(line)
+
+
+def _of_json(text: str | bytes) -> Any:
+    """Return the value of a text of JSON; None: it is none, or is nested too deep."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _csv_rows(path: Path) -> _Rows:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
         names = next(lines, [])
-        rows: list[Any] = [
-            dict(zip(names, (text or None for text in line), strict=True)) for line in lines if line
-        ]
-    for row in rows:
-        if row.get("event") and row.get("event_number"):
-            row |= {"event_number": int(row["event_number"]), "event": json.loads(row["event"])}
-    return rows
+        for line in lines:
+            if line:
+                yield lines.line_num, _of_cells(names, line)
 
 
-def _parquet_rows(path: Path) -> list[Any]:
+def _of_cells(names: Sequence[str], line: Sequence[str]) -> dict[str, Any] | None:
+    """Return the row of a line of CSV; None: it has other columns than the first line."""
+    if len(line) != len(names):
+        return None
+    row: dict[str, Any] = {name: text or None for name, text in zip(names, line, strict=True)}
+    if row.get("event") and row.get("event_number"):
+        event, number = map(_of_json, (row["event"], row["event_number"]))
+        row |= {"event": event, "event_number": number} if isinstance(event, dict) else {}
+    return row
+
+
+def _parquet_rows(path: Path) -> _Rows:
     import pyarrow.dataset as ds
 
-    rows: list[Any] = ds.dataset(path, format="parquet").to_table().to_pylist()
-    return rows
+    yield from enumerate(ds.dataset(path, format="parquet").to_table().to_pylist(), 1)
 
 
 _READERS = {

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from cep.explain.timeline import Mark, Span
 from cep.local.replay import time_of
+from cep.schema.time_literals import time_for_people
 
 _OF_EVENT = ("event_number", "event_variable", "event")
+
+
+def is_match(row: Any) -> bool:
+    """Return whether a row of a file is one of a match: its rule and id are texts, its times are times."""
+    return (
+        isinstance(row, Mapping)
+        and all(isinstance(row.get(name), str) for name in ("rule", "match_id"))
+        and all(_us(row.get(name)) is not None for name in ("match_start", "match_end"))
+    )
 
 
 def key_of_row(row: Mapping[str, Any]) -> str:
@@ -19,38 +30,59 @@ def key_of_row(row: Mapping[str, Any]) -> str:
 
 
 def spans_of_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
-    """Yield a span for each match. Raises InputError: a time cannot be read."""
+    """Yield a span for each match of rows that are such (`is_match`)."""
     rows_of: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         rows_of.setdefault(row["match_id"], []).append(row)
     for match_id, of_match in rows_of.items():
         first = of_match[0]
+        start_us, end_us = _us(first["match_start"]), _us(first["match_end"])
+        assert start_us is not None
+        assert end_us is not None
+        left_out = _OF_EVENT if _has_event(first) else ()
         measures = list(first)[list(first).index("match_end") + 1 :]
-        shown = {name: first[name] for name in measures if name not in _OF_EVENT}
+        shown = {name: first[name] for name in measures if name not in left_out}
         words = ", ".join(f"{name} {value}" for name, value in shown.items() if value is not None)
         lane = ", ".join(part for part in (first["rule"], key_of_row(first)) if part)
-        times = (_us(first["match_start"]), _us(first["match_end"]))
-        yield Span(lane, *times, words or match_id, tuple(_marks(of_match)))
+        yield Span(lane, start_us, end_us, words or match_id, tuple(_marks(of_match)))
+
+
+def _has_event(row: Mapping[str, Any]) -> bool:
+    """Return whether a row has an event of its match: a measure may have the name of one of its columns."""
+    kinds = (int, str, Mapping)
+    return all(isinstance(row.get(name), kind) for name, kind in zip(_OF_EVENT, kinds, strict=True))
 
 
 def _marks(rows: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
-    """Yield the events of a match that has a row for each: the column with the start is their time."""
-    if rows[0].get("event") is None:
+    """Yield the events of a match that has a row for each.
+
+    A column with the start of the match is their time; of another stream's events, one with the end.
+    """
+    rows = sorted(filter(_has_event, rows), key=lambda row: row["event_number"])
+    if not rows:
         return
-    for row in sorted(rows, key=lambda row: row["event_number"]):
-        event, start = row["event"], rows[0]["match_start"]
-        times = [name for name, value in rows[0]["event"].items() if _is_same_time(value, start)]
-        if times:
-            about = ", ".join(f"{name} {value}" for name, value in event.items() if name not in times)
-            yield Mark(_us(event[times[0]]), row["event_variable"], about)
+    ends = ((rows[0], "match_start"), (rows[-1], "match_end"))
+    times = [
+        name
+        for row, end in ends
+        for name, value in row["event"].items()
+        if type(value) is type(row[end]) and _us(value) == _us(row[end])
+    ]
+    for row in rows:
+        event = row["event"]
+        of_time = ((name, _us(event.get(name))) for name in times)
+        time, time_us = next((pair for pair in of_time if pair[1] is not None), ("", None))
+        if time_us is not None:
+            about = ", ".join(f"{name} {value}" for name, value in event.items() if name != time)
+            yield Mark(time_us, row["event_variable"], about)
 
 
-def _is_same_time(value: Any, start: Any) -> bool:
+def _us(time: Any) -> int | None:
+    """Return a time in microseconds since 1970; None: it is none, or is beyond the years 1 to 9999."""
+    if not isinstance(time, str | datetime):
+        return None
     try:
-        return type(value) is type(start) and _us(value) == _us(start)
+        found = time_of(time if isinstance(time, str) else time.isoformat())
     except ValueError:
-        return False
-
-
-def _us(time: Any) -> int:
-    return time_of(time if isinstance(time, str) else time.isoformat())
+        return None
+    return found if time_for_people(found) else None

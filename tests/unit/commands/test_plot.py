@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -185,8 +187,8 @@ def test_only_so_many_matches_are_drawn_and_the_others_counted(tmp_path: Path) -
     ("arguments", "says"),
     [
         (["card_testing.cep", "--format", "dot", "-i", "events.jsonl"], "--format dot draws automata"),
-        (["events.jsonl"], "error[E0653]: `events.jsonl` has a line that is no match\n"),
-        (["events.csv"], "error[E0653]: `events.csv` has a line that is no match\n"),
+        (["events.jsonl"], "error[E0653]: `events.jsonl` has a line that is no match: line 1\n"),
+        (["events.csv"], "error[E0653]: `events.csv` has a line that is no match: line 2\n"),
         (["damaged.csv"], "error[E0653]: `damaged.csv` has a line that is no match\n"),
         (["nothing.parquet"], "error[E0653]: `nothing.parquet` cannot be read: "),
         (["nothing.jsonl"], "error[E0653]: `nothing.jsonl` cannot be read: No such file or directory\n"),
@@ -218,3 +220,107 @@ def test_names_with_special_characters_are_written_as_they_are(tmp_path: Path) -
 def test_a_missing_file_of_matches_is_called_missing(folder: Path) -> None:
     for name in ("none.jsonl", "none.parquet"):
         assert f"`{name}` cannot be read: No such file or directory\n" in plot(name).output
+
+
+A_MATCH = {
+    "rule": "r",
+    "k": "a",
+    "match_id": "1",
+    "match_start": "2024-05-01T10:00:00Z",
+    "match_end": "2024-05-01T10:01:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"match_start": "soon"},
+        {"match_start": 5},
+        {"match_end": None},
+        {"match_end": "9999-12-31T23:59:59-23:59"},
+        {"match_end": ["2024-05-01T10:01:00Z"]},
+        {"rule": 5},
+        {"rule": None},
+        {"match_id": ["1"]},
+    ],
+)
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_line_that_only_looks_like_a_match_is_named(
+    tmp_path: Path, odd: dict[str, Any], ending: str
+) -> None:
+    file = tmp_path / f"m.{ending}"
+    if ending == "jsonl":
+        file.write_text(f"{json.dumps(A_MATCH)}\n\n{json.dumps({**A_MATCH, **odd})}\n")
+    else:
+        pq.write_table(pa.Table.from_pylist([{**A_MATCH, **odd}]), file)
+    result = plot(str(file))
+    assert result.exit_code == 1
+    line = 3 if ending == "jsonl" else 1
+    assert f"error[E0653]: `{file}` has a line that is no match: line {line}\n" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "nothing", "[]", "5", '{"rule": "r"}'])
+def test_a_line_that_is_no_row_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.jsonl").write_text(f"{json.dumps(A_MATCH)}\n{text}\n")
+    assert "has a line that is no match: line 2\n" in plot(str(tmp_path / "m.jsonl")).stderr
+
+
+def test_an_event_that_is_nested_too_deep_is_no_event(tmp_path: Path) -> None:
+    row = {**A_MATCH, "event_number": "1", "event_variable": "a", "event": "[" * 100_000}
+    (tmp_path / "m.csv").write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    assert plot(str(tmp_path / "m.csv")).exit_code == 0
+
+
+def test_measures_with_the_names_of_the_columns_of_events_are_measures(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text(json.dumps({**A_MATCH, "event": "login", "event_number": "x"}) + "\n")
+    assert "event login, event_number x" in words(plot(str(tmp_path / "m.jsonl")).stdout)
+
+
+def test_an_event_without_a_time_has_no_mark_and_each_stream_has_its_own_column_of_time(
+    tmp_path: Path,
+) -> None:
+    start, end = A_MATCH["match_start"], A_MATCH["match_end"]
+    events = [{"at": start, "x": 1}, {"x": 2}, {"at": None}, {"on": end, "x": 3}]
+    rows = [
+        {**A_MATCH, "event_number": number, "event_variable": f"v{number}", "event": event}
+        for number, event in enumerate(events, 1)
+    ]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    marks = about(plot(str(tmp_path / "m.jsonl")).stdout)[1:]
+    assert [mark.split()[0] for mark in marks] == ["v1", "v4"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_key_with_a_sign_that_ends_lines_elsewhere_and_a_byte_order_mark_are_read(
+    folder: Path, ending: str, mark: str
+) -> None:
+    events, key = Path("events.jsonl").read_text(), "a\x85b\u2028c"
+    Path("events.jsonl").write_text(events.replace('"c1"', json.dumps(key)))
+    cep_prints(f"match card_testing.cep --input events.jsonl --output m.{ending} --quiet")
+    Path(f"m.{ending}").write_text(mark + Path(f"m.{ending}").read_text(), newline="")
+    drawn = plot(f"m.{ending}")
+    assert drawn.exit_code == 0, drawn.stderr
+    assert words(drawn.stdout)[0] == "1 matches of card_testing"
+    assert f"card_testing, {key}" in drawn.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["card_testing.cep", "--key", "c1"], "are for a time line: write --input FILE"),
+        (["card_testing.cep", "--input-format", "json"], "are for a time line: write --input FILE"),
+        (["m.jsonl", "-i", "events.jsonl"], "a file of matches needs none"),
+        (["m.jsonl", "--input-format", "json"], "a file of matches needs none"),
+        (["m.jsonl", "--set", "small=4"], "a file of matches needs none"),
+        (["m.jsonl", "--streams", "nope.yaml"], "a file of matches needs none"),
+        (["m.jsonl", "--only", "nope"], "--only nope: the matches are of r\n"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_wrong_usage(
+    folder: Path, arguments: list[str], says: str
+) -> None:
+    Path("m.jsonl").write_text(json.dumps(A_MATCH) + "\n")
+    result = plot(*arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr
