@@ -50,6 +50,7 @@ class Card:
     - `tests`: cases of its test file.
     - `changed`: the date of its last change; empty: not known.
     - `verdicts`, `confirmed`: alerts with a verdict, and those of them that are confirmed.
+    - `advice`: None: no event was read, so nothing is known.
     """
 
     rule: str
@@ -60,12 +61,12 @@ class Card:
     changed: str
     verdicts: int
     confirmed: int
-    advice: Advice
+    advice: Advice | None
     reason: str
 
     def as_data(self) -> dict[str, Any]:
         """Return the row as values that JSON can express."""
-        return asdict(self) | {"advice": str(self.advice)}
+        return asdict(self) | {"advice": self.advice and str(self.advice)}
 
 
 def score_card(
@@ -86,7 +87,7 @@ def score_card(
         of_rule = alerts.filter(pc.equal(alerts["rule"], rule))
         judged = [verdicts[one] for one in of_rule["match_id"].to_pylist() if one in verdicts]
         noise, a_day, n_confirmed = noise_of(of_rule), found.a_day(len(of_rule)), sum(judged)
-        advice, reason = _advice(len(of_rule), a_day, noise, judged, found.days, thresholds)
+        advice, reason = _advice(found, len(of_rule), noise, judged, thresholds)
         if not tests.get(rule):
             reason = f"{reason}; no tests" if reason else "no tests"
         cards.append(
@@ -103,7 +104,8 @@ def score_card(
                 reason=reason,
             )
         )
-    return tuple(sorted(cards, key=lambda card: (-list(Advice).index(card.advice), -card.alerts, card.rule)))
+    order = [Advice.RETIRE, Advice.TUNE, Advice.KEEP, None]
+    return tuple(sorted(cards, key=lambda card: (order.index(card.advice), -card.alerts, card.rule)))
 
 
 def noise_of(alerts: pa.Table) -> float:
@@ -116,10 +118,13 @@ def noise_of(alerts: pa.Table) -> float:
 
 
 def _advice(
-    n_alerts: int, a_day: float, noise: float, judged: Sequence[bool], days: float, thresholds: Thresholds
-) -> tuple[Advice, str]:
+    found: Backtest, n_alerts: int, noise: float, judged: Sequence[bool], thresholds: Thresholds
+) -> tuple[Advice | None, str]:
     """Return what to do, and why; the first reason of the hardest advice counts."""
-    share = float(np.mean(judged)) if len(judged) >= thresholds.verdicts else None
+    share = float(np.mean(judged)) if len(judged) >= max(thresholds.verdicts, 1) else None
+    days, a_day = found.days, found.a_day(n_alerts)
+    if not n_alerts and not found.n_events:
+        return None, "no events, so no advice"
     if not n_alerts and days >= thresholds.silent_days:
         return Advice.RETIRE, f"no alert in {days:.0f} days"
     if share is not None and share < thresholds.confirmed / 10:
@@ -145,7 +150,7 @@ def card_text(cards: Sequence[Card]) -> str:
             f"{card.tests}",
             card.changed,
             f"{card.confirmed} of {card.verdicts}" if card.verdicts else "",
-            f"{card.advice}",
+            card.advice or "",
         ]
         for card in cards
     ]

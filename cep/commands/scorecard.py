@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,40 +96,61 @@ def _share(option: str, text: str) -> float:
 
 
 def _verdicts(path: Path) -> dict[str, bool]:
-    """Return whether alerts are confirmed, by match_id. Raises InputError (E0694): the file says no such."""
+    """Return whether alerts are confirmed, by match_id.
+
+    Raises InputError (E0694): the file says no such, or two things about one alert.
+    """
     from cep.errors import InputError
 
+    advice = f"write CSV with the columns match_id and verdict, one of {', '.join(_WORDS)}, or JSON lines"
     try:
-        rows = _READERS.get(path.suffix, _json_rows)(path.read_text(encoding="utf-8-sig"))
+        rows = _READERS.get(path.suffix.lower(), _json_rows)(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError("E0694", f"`{path}` cannot be read: {error.strerror}", "name another file") from None
     except ValueError as error:  # including a UnicodeDecodeError
-        advice = "write CSV with the columns match_id and verdict, or JSON lines with these fields"
         raise InputError("E0694", f"`{path}` cannot be read: {error}", advice) from None
-    found = {}
+    found: dict[str, tuple[bool, int]] = {}
     for line, row in rows:
         word = str(row.get("verdict", "")).strip().lower() if isinstance(row, Mapping) else ""
         if not isinstance(row, Mapping) or not row.get("match_id") or word not in _WORDS:
-            raise InputError(
-                "E0694",
-                f"{path}:{line} is no verdict",
-                f"give match_id and verdict, one of {', '.join(_WORDS)}",
-            )
-        found[str(row["match_id"])] = _WORDS[word]
-    return found
+            raise InputError("E0694", f"{path}:{line} is no verdict", advice)
+        match, verdict = str(row["match_id"]), _WORDS[word]
+        before, before_line = found.setdefault(match, (verdict, line))
+        if before is not verdict:
+            problem = f"{path}:{line} contradicts line {before_line} about the alert {match}"
+            raise InputError("E0694", problem, "keep one of the two lines")
+    return {match: verdict for match, (verdict, _) in found.items()}
 
 
 def _json_rows(text: str) -> list[tuple[int, Any]]:
-    """Return each row with the number of its line."""
-    return [(line, json.loads(row)) for line, row in enumerate(text.splitlines(), 1) if row.strip()]
+    """Return each row with the number of its line; None is no JSON."""
+    return [(line, _json_row(row)) for line, row in enumerate(text.split("\n"), 1) if row.strip()]
+
+
+def _json_row(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # nested too deeply
+        return None
 
 
 def _csv_rows(text: str) -> list[tuple[int, Any]]:
-    rows = csv.DictReader(text.splitlines())
-    missing = [name for name in ("match_id", "verdict") if name not in (rows.fieldnames or ())]
-    if missing:
-        raise ValueError(f"its first line has no {' and no '.join(missing)}")
-    return list(enumerate(rows, 2))
+    """Return each row with the number of its first line. Raises ValueError: it is no CSV of verdicts."""
+    lines = csv.reader(StringIO(text), strict=True)
+    found, line = [], 1
+    try:
+        names = next(lines, [])
+        missing = [name for name in ("match_id", "verdict") if name not in names]
+        if missing:
+            raise ValueError(f"its first line has no {' and no '.join(missing)}")
+        line = lines.line_num + 1
+        for row in lines:
+            if row:
+                found.append((line, dict(zip(names, row, strict=False))))
+            line = lines.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"line {line}: {error}") from error
+    return found
 
 
 _READERS = {".csv": _csv_rows}
@@ -162,21 +184,39 @@ def _changes(compiled: Compiled) -> dict[str, str]:
     for rule in compiled.rules:
         source, span = rule.tree.source, rule.tree.span
         file = Path(source.name)
-        first, last = (source.text.count("\n", 0, place) + 1 for place in (span.start, span.end))
-        found[rule.name] = _by_git(file, first, last) or _by_file(file)
+        first, last = (source.text.count("\n", 0, place) for place in (span.start, span.end))
+        lines = _lines(source.text)[first : last + 1]
+        found[rule.name] = _by_git(file, lines) or _by_file(file)
     return found
 
 
-def _by_git(file: Path, first: int, last: int) -> str:
-    """Return the date of the last commit that changed some lines; empty: git does not say."""
-    command = ["git", "log", "-1", "--no-patch", "--format=%cs", f"-L{first},{last}:{file.name}"]
+def _by_git(file: Path, lines: Sequence[str]) -> str:
+    """Return the date of the last commit that changed some lines; empty: git does not say.
+
+    Git counts lines as they were committed. It does not say when lines were changed that are not committed.
+    """
+    committed = _lines(_git(file, "show", f"HEAD:./{file.name}"))
+    at = next((at for at in range(len(committed)) if committed[at : at + len(lines)] == lines), None)
+    if at is None:
+        return ""
+    lines_of = f"-L{at + 1},{at + len(lines)}:{file.name}"
+    return _git(file, "log", "-1", "--no-patch", "--format=%cs", lines_of).strip()[:10]
+
+
+def _lines(text: str) -> list[str]:
+    return text.replace("\r\n", "\n").split("\n")
+
+
+def _git(file: Path, *arguments: str) -> str:
+    """Return what git prints about a file; empty: it cannot."""
+    command = ["git", *arguments]
     try:
         done = subprocess.run(  # noqa: S603 - git, with the place of a rule
-            command, cwd=file.parent, capture_output=True, text=True, timeout=20, check=False
+            command, cwd=file.parent, capture_output=True, timeout=20, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip()[:10] if done.returncode == 0 else ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
 
 def _by_file(file: Path) -> str:

@@ -29,6 +29,11 @@ def pairs(n: int, key: str = "k{n}") -> list[dict[str, object]]:
     ]
 
 
+def silent(days: float) -> Backtest:
+    """Return a run with an event, and without an alert."""
+    return over([at(0, "a", "k")], days)
+
+
 def card(found: Backtest, *, tests: int = 1, n_confirmed: int = 0, n_refused: int = 0) -> Card:
     ids = found.alerts["match_id"].to_pylist()
     verdicts = {
@@ -43,8 +48,9 @@ def card(found: Backtest, *, tests: int = 1, n_confirmed: int = 0, n_refused: in
     ("found", "confirmed", "refused", "advice", "reason"),
     [
         (over(pairs(20), 2), 0, 0, Advice.KEEP, ""),
-        (over([], 40), 0, 0, Advice.RETIRE, "no alert in 40 days"),
-        (over([], 3), 0, 0, Advice.KEEP, "no alert in 3 days, too few to say more"),
+        (silent(40), 0, 0, Advice.RETIRE, "no alert in 40 days"),
+        (silent(3), 0, 0, Advice.KEEP, "no alert in 3 days, too few to say more"),
+        (over([], 40), 0, 0, None, "no events, so no advice"),
         (over(pairs(120), 1), 0, 0, Advice.TUNE, "120 alerts a day"),
         (over(pairs(20, "k"), 1), 0, 0, Advice.TUNE, "95% of its alerts are repeats"),
         (over(pairs(20), 2), 2, 10, Advice.TUNE, "16.7% of 12 verdicts confirm it"),
@@ -54,7 +60,7 @@ def card(found: Backtest, *, tests: int = 1, n_confirmed: int = 0, n_refused: in
     ],
 )
 def test_an_advice_has_its_reason(
-    found: Backtest, confirmed: int, refused: int, advice: Advice, reason: str
+    found: Backtest, confirmed: int, refused: int, advice: Advice | None, reason: str
 ) -> None:
     row = card(found, n_confirmed=confirmed, n_refused=refused)
     assert (row.advice, row.reason) == (advice, reason)
@@ -63,7 +69,7 @@ def test_an_advice_has_its_reason(
 
 def test_a_rule_without_tests_is_named() -> None:
     assert card(over(pairs(20), 2), tests=0).reason == "no tests"
-    assert card(over([], 40), tests=0).reason == "no alert in 40 days; no tests"
+    assert card(silent(40), tests=0).reason == "no alert in 40 days; no tests"
 
 
 def test_noise_is_the_share_of_alerts_that_repeat_one_of_their_key_and_day() -> None:

@@ -336,6 +336,45 @@ def test_the_score_card_has_tests_verdicts_and_the_date_of_the_last_change(folde
     assert (row["advice"], row["reason"]) == ("tune", "50% of 2 verdicts confirm it")
 
 
+def test_each_rule_has_the_date_of_its_own_lines_whatever_is_not_committed(folder: Path) -> None:
+    import os
+
+    def commit(text: str, year: int) -> None:
+        Path("drain.cep").write_text(text)
+        environment = {"GIT_COMMITTER_DATE": f"{year}-01-01T00:00:00Z", "PATH": "/usr/bin:/bin"}
+        git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+        for command in (["add", "drain.cep"], ["commit", "-qm", "x"]):
+            subprocess.run([*git, *command], check=True, env=environment)
+
+    def changed(text: str) -> dict[str, str]:
+        Path("drain.cep").write_text(text)
+        os.utime("drain.cep", (86_400 * 366, 86_400 * 366))
+        cards = json.loads(cep_prints("scorecard drain.cep -i events.jsonl --format json"))["rules"]
+        return {card["rule"]: card["changed"] for card in cards}
+
+    one, two, new = (RULE.replace("drain", name) + "\n" for name in ("one", "two", "new"))
+    subprocess.run(["git", "init", "-q"], check=True)
+    commit(one, 2020)
+    commit(one + two, 2022)
+    of_file, of_rules = "1971-01-02", {"one": "2020-01-01", "two": "2022-01-01"}
+    assert changed(one + two) == of_rules
+    assert changed(new + one + two) == {"new": of_file, **of_rules}
+    assert changed(two + one) == of_rules
+    assert changed(one.replace("> 100", "> 10") + two) == {**of_rules, "one": of_file}
+    assert changed((new + one + two).replace("\n", "\r\n")) == {"new": of_file, **of_rules}
+    commit(one.replace("MEASURES cashout.amount AS loss\n", "") + two, 2024)
+    assert changed(Path("drain.cep").read_text()) == {**of_rules, "one": "2024-01-01"}
+
+
+def test_without_events_there_is_no_advice(folder: Path) -> None:
+    words = "scorecard drain.cep -i events.jsonl --from 2025-01-01 --to 2025-03-05"
+    (card,) = json.loads(cep_prints(f"{words} --format json"))["rules"]
+    assert (card["advice"], card["reason"]) == (None, "no events, so no advice; no tests")
+    shown = cep_prints(words)
+    assert "no events, so no advice" in shown
+    assert "retire" not in shown
+
+
 def test_without_git_the_date_is_that_of_the_file(folder: Path) -> None:
     import os
 
@@ -359,6 +398,48 @@ def test_a_file_of_verdicts_without_the_columns_is_no_file_without_verdicts(fold
     assert result.exit_code == 1
     assert "its first line has no match_id" in result.stderr
     assert "write CSV with the columns match_id and verdict" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.csv", f"match_id,verdict,note\na,yes,\nb,no,{'x' * 131_073}\n", "line 3: field larger than"),
+        ("a.csv", 'match_id,verdict,note\na,yes,"b\nc,no,\n', "line 2: unexpected end of data"),
+        ("a.csv", 'match_id,verdict,note\na,yes,"b\nc"\nd,maybe,\n', "a.csv:4 is no verdict"),
+        ("a.csv", "match_id,verdict\n\na,yes\n\nd\n", "a.csv:5 is no verdict"),
+        ("A.CSV", "match_id,verdict\na,yes\nd,maybe\n", "A.CSV:3 is no verdict"),
+        ("a.jsonl", f"\n{'[' * 100_000}\n", "a.jsonl:2 is no verdict"),
+        ("a.jsonl", '{"match_id":"a","verdict":"yes","note":"\u2028"}\n{"match_id"\n', "a.jsonl:2 is no"),
+        ("a.jsonl", "match_id,verdict\n", "a.jsonl:1 is no verdict"),
+        (
+            "a.csv",
+            "match_id,verdict\na,yes\nb,no\na,1\na,no\n",
+            "a.csv:5 contradicts line 2 about the alert a",
+        ),
+    ],
+)
+def test_a_verdict_that_cannot_be_read_or_contradicts_another_is_named_with_its_line(
+    folder: Path, name: str, text: str, says: str
+) -> None:
+    Path(name).write_text(text)
+    result = cep("scorecard", "drain.cep", *INPUT, "--verdicts", name)
+    assert (result.exit_code, "E0694" in result.stderr) == (1, True), result.output
+    assert says in result.stderr
+
+
+def test_a_line_break_in_a_note_is_none_between_verdicts(folder: Path) -> None:
+    known = json.loads(cep("match", "drain.cep", *INPUT, "-q").stdout.splitlines()[0])["match_id"]
+    Path("A.CSV").write_bytes(f'match_id,verdict,note\r\n{known},yes,"a\r\nb\x0c"\r\n'.encode())
+    result = cep("scorecard", "drain.cep", *INPUT, "--verdicts", "A.CSV")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "1 of 1" in result.stdout
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_verdict_confirms_nothing_and_refutes_nothing(folder: Path) -> None:
+    result = cep("scorecard", "drain.cep", *INPUT, "--min-verdicts", "0")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "keep" in result.stdout
 
 
 def test_verdicts_with_a_byte_order_mark_count_and_those_of_no_alert_are_told(folder: Path) -> None:
