@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.arrays import I64
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.expression import Type
 from cep.formats.chunks import Chunk
@@ -16,6 +17,9 @@ from cep.schema.stream import Field, Stream
 
 _COUNTED = (Type.STRING, Type.BOOLEAN, Type.BIGINT, Type.DOUBLE)
 _RANGED = (Type.BIGINT, Type.DOUBLE, Type.TIMESTAMP)
+
+MOST_GAPS = 1 << 18
+"""Gaps between events that are kept while events are read: 4 MiB."""
 
 
 class _Column:
@@ -55,11 +59,49 @@ class _Column:
         return ColumnProfile(self.field.declared, self.n_null, counts, self.least, self.greatest)
 
 
+class _Gaps:
+    """The times of events, in spans that are ordered and apart; between two of them there is no event.
+
+    Where there are too many gaps, the longest half is kept, and earlier ones of equal length. Of `n` kept
+    gaps, the shortest is at most the n-th part of the whole time; a shorter one may be missed if events of
+    later chunks divide all longer ones.
+    """
+
+    def __init__(self) -> None:
+        self.starts = np.empty(0, np.int64)
+        self.ends = np.empty(0, np.int64)
+
+    def add(self, times: I64) -> None:
+        """Add the times of more events."""
+        times = np.unique(times)
+        starts, ends = np.concatenate((self.starts, times)), np.concatenate((self.ends, times))
+        order = np.argsort(starts, kind="stable")
+        starts, reached = starts[order], np.maximum.accumulate(ends[order])
+        self._divide(starts, reached, np.flatnonzero(starts[1:] > reached[:-1]))
+        gaps = self.starts[1:] - self.ends[:-1]
+        if len(gaps) > MOST_GAPS:
+            longest = np.argsort(-gaps, kind="stable")[: MOST_GAPS // 2]
+            self._divide(self.starts, self.ends, np.sort(longest))
+
+    def _divide(self, starts: I64, ends: I64, gaps: I64) -> None:
+        """Take the spans between some gaps; each is after the span of its number."""
+        self.starts = np.concatenate((starts[:1], starts[gaps + 1]))
+        self.ends = np.concatenate((ends[gaps], ends[-1:]))
+
+    def longest(self) -> tuple[int, int | None]:
+        """Return the length of the longest gap, and its beginning; None: there is no gap."""
+        gaps = self.starts[1:] - self.ends[:-1]
+        if not len(gaps):
+            return 0, None
+        place = int(gaps.argmax())
+        return int(gaps[place]), int(self.ends[place])
+
+
 def measured(stream: Stream, chunks: Iterable[Chunk]) -> Profile:
     """Return the profile of the events of a stream, in the order in which they arrive."""
     columns = {field.name: _Column(field) for field in stream.fields}
-    n_events = n_malformed = n_disordered = most_late_us = gap_us = 0
-    first_us = gap_from_us = None
+    n_events = n_malformed = n_disordered = most_late_us = 0
+    first_us, gaps = None, _Gaps()
     latest_us = START_OF_TIME_US
     for chunk in chunks:
         n_events += chunk.events.num_rows
@@ -74,12 +116,9 @@ def measured(stream: Stream, chunks: Iterable[Chunk]) -> Profile:
         n_disordered += int((late_us > 0).sum())
         most_late_us = max(most_late_us, int(late_us.max()))
         first_us = int(times.min()) if first_us is None else min(first_us, int(times.min()))
-        steps = np.diff(reached[1:] if latest_us == START_OF_TIME_US else reached)
-        if len(steps) and int(steps.max()) > gap_us:
-            place = int(steps.argmax())
-            gap_us = int(steps[place])
-            gap_from_us = int((reached[1:] if latest_us == START_OF_TIME_US else reached)[place])
+        gaps.add(times)
         latest_us = int(reached[-1])
+    gap_us, gap_from_us = gaps.longest()
     return Profile(
         stream=stream.name,
         n_events=n_events,

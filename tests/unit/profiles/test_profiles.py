@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -73,11 +74,11 @@ def test_what_is_measured_is_what_python_counts(seed: int, monkeypatch: pytest.M
     stream = load_streams("streams.yaml")["taps"]
     chunks = list(read_events("taps.jsonl", stream))
     profile = measured(stream, chunks)
-    latest, late, steps = seconds[0], [], [0]
+    latest, late, ordered = seconds[0], [], sorted(seconds)
     for second in seconds[1:]:
         late += [latest - second] if second < latest else []
-        steps.append(max(0, second - latest))
         latest = max(latest, second)
+    steps = [0, *(second - before for before, second in pairwise(ordered))]
     assert (profile.n_events, profile.n_malformed) == (len(rows), 0)
     assert profile.n_disordered == len(late)
     assert profile.most_late_us == max(late, default=0) * _SECOND_US
@@ -100,6 +101,30 @@ def test_a_profile_is_the_same_however_its_events_are_divided() -> None:
     parts = [type(whole)(whole.events.slice(at, 1), whole.dead_letters.slice(at, 1)) for at in range(5)]
     assert measured(stream, parts) == measured(stream, [whole])
     assert measured(stream, parts).gap_us == 21 * _SECOND_US
+
+
+@pytest.mark.parametrize("most", [4, 1 << 18])
+def test_events_in_any_order_divide_a_gap(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cep.profiles.measuring, "MOST_GAPS", most)
+    seconds = [0, 1, 2, 3, 4, 5, 6, 120, 60, 61, 62, 63, 64, 65, 66, 200, 201]
+    written([tap(second) for second in seconds])
+    stream = load_streams("streams.yaml")["taps"]
+    (whole,) = read_events("taps.jsonl", stream)
+    for size in (1, 2, 5, len(seconds)):
+        parts = [type(whole)(whole.events.slice(at, size), whole.dead_letters) for at in range(0, 17, size)]
+        found = measured(stream, parts)
+        assert found.gap_us == 80 * _SECOND_US
+        assert ((found.gap_from_us or 0) - (found.first_us or 0)) == 120 * _SECOND_US
+
+
+def test_equal_gaps_beyond_the_number_that_is_kept_begin_at_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cep.profiles.measuring, "MOST_GAPS", 4)
+    written([tap(second) for second in range(60)])
+    stream = load_streams("streams.yaml")["taps"]
+    found = measured(stream, read_events("taps.jsonl", stream))
+    assert (found.gap_us, found.gap_from_us) == (_SECOND_US, found.first_us)
 
 
 def test_a_profile_is_read_as_it_was_written() -> None:
