@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cep.arrays import F64
 from cep.errors import InputError
 from cep.language import ast
 from cep.schema.time_literals import parse_duration, print_duration
@@ -25,6 +26,15 @@ _RANGE = re.compile(r"(-?[\d.]+?)\.\.(-?[\d.]+?)(?:\.\.([\d.]+))?")
 
 _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Multiples of the declared value that are tried if no column says which values there are."""
+
+_TAILS = (1e-3, 1e-4, 1e-5, 1e-6)
+"""Shares of the values seen that are below, and above, the values that `beyond` tries."""
+
+_DIGITS = 3
+"""Digits of a fraction that is tried."""
+
+NAME_ITS_VALUES = "name its values: cep backtest --sweep NAME=VALUE,VALUE"
+"""What to do about a parameter that cannot be tuned."""
 
 _COMPARISONS = ("<", "<=", ">", ">=")
 
@@ -40,7 +50,10 @@ def values_of(text: str) -> tuple[str, tuple[str, ...]]:
         raise InputError("E0692", f"`{text}` names no values", form)
     found = _RANGE.fullmatch(listed.strip())
     if found is None:
-        return name.strip(), tuple(dict.fromkeys(part.strip() for part in listed.split(",") if part.strip()))
+        values = tuple(dict.fromkeys(part.strip() for part in listed.split(",") if part.strip()))
+        if not values:
+            raise InputError("E0692", f"`{text}` names no values", form)
+        return name.strip(), values
     try:
         first, last, step = (Decimal(part) for part in (found[1], found[2], found[3] or "1"))
     except InvalidOperation:
@@ -62,7 +75,7 @@ def combinations(sweeps: Sequence[str]) -> tuple[dict[str, str], ...]:
     named: dict[str, tuple[str, ...]] = {}
     for text in sweeps:
         name, values = values_of(text)
-        named[name] = (*named.get(name, ()), *values)
+        named[name] = tuple(dict.fromkeys((*named.get(name, ()), *values)))
     n_runs = int(np.prod([len(values) for values in named.values()]))
     if n_runs > MAX_RUNS:
         raise InputError("E0692", f"these are {n_runs:,} runs, more than {MAX_RUNS}", "name fewer values")
@@ -100,6 +113,15 @@ def _is_name(node: Any, name: str) -> bool:
     return isinstance(node, ast.Column) and node.variable is None and node.name.text == name
 
 
+def why_not_tuned(declared: ast.Constant, seen: pa.ChunkedArray | None) -> str | None:
+    """Return why there are no values to try for a parameter, as a predicate; None: there are some."""
+    if declared.kind not in _TUNED or declared.value is None:
+        return "is not a number or a duration"
+    if not declared.value and not _has_values(seen):
+        return "is 0, and no column is compared with it"
+    return None
+
+
 def candidates(declared: ast.Constant, seen: pa.ChunkedArray | None, n_values: int) -> tuple[str, ...]:
     """Return about `n_values` values to try for a parameter, the declared one among them, in order.
 
@@ -109,26 +131,46 @@ def candidates(declared: ast.Constant, seen: pa.ChunkedArray | None, n_values: i
     `seen`: the values of the column that is compared with the parameter: their quantiles are tried. None:
     multiples of the declared value are tried.
     """
-    own = declared.value
-    if declared.kind not in _TUNED or own is None:
-        raise InputError(
-            "E0693",
-            "a parameter that is not a number or a duration has no values to try in between",
-            "name its values: cep backtest --sweep NAME=VALUE,VALUE",
-        )
-    number = float(own)
-    if seen is not None and len(seen) - seen.null_count:
-        known = seen.drop_null().to_numpy().astype(np.float64)
-        tried = np.quantile(known, np.linspace(0.01, 0.99, n_values - 1), method="inverted_cdf")
-    elif number:
-        tried = number * np.array(_FACTORS)
+    reason = why_not_tuned(declared, seen)
+    if reason is not None:
+        raise InputError("E0693", f"the parameter {reason}", NAME_ITS_VALUES)
+    if _has_values(seen):
+        ranks = np.linspace(0.01, 0.99, n_values - 1)
+        tried = np.quantile(_known(seen), ranks, method="inverted_cdf")
     else:
-        raise InputError(
-            "E0693",
-            "the parameter is 0, and no column is compared with it",
-            "name values: cep backtest --sweep",
-        )
-    return texts_of(declared, [*tried.tolist(), number])
+        tried = float(declared.value or 0) * np.array(_FACTORS)
+    texts = {*texts_of(declared, tried.tolist()), declared_text(declared)}
+    return tuple(sorted(texts, key=lambda text: number_of(declared, text)))
+
+
+def beyond(declared: ast.Constant, seen: pa.ChunkedArray | None) -> tuple[str, ...]:
+    """Return values to try outside of the quantiles of `candidates`: up to both extremes of the values seen.
+
+    None are returned if no values are known.
+    """
+    if not _has_values(seen):
+        return ()
+    known = _known(seen)
+    tails = np.array([share for share in _TAILS if share * len(known) > 1])
+    inner = np.quantile(known, np.concatenate([tails, 1 - tails]), method="inverted_cdf")
+    # No event may be left between an extreme and the value that is tried for it.
+    extremes = [_outward(float(known.min()), ROUND_FLOOR), _outward(float(known.max()), ROUND_CEILING)]
+    return texts_of(declared, [*inner.tolist(), *extremes])
+
+
+def _has_values(seen: pa.ChunkedArray | None) -> bool:
+    return seen is not None and len(seen) > seen.null_count
+
+
+def _known(seen: pa.ChunkedArray | None) -> F64:
+    assert seen is not None
+    known: F64 = seen.drop_null().to_numpy().astype(np.float64)
+    return known
+
+
+def _outward(number: float, rounding: str) -> float:
+    """Return a number with as many digits as `texts_of` writes, rounded away from the values seen."""
+    return float(Context(prec=_DIGITS, rounding=rounding).create_decimal(repr(number)))
 
 
 def between(
@@ -151,10 +193,12 @@ def number_of(declared: ast.Constant, text: str) -> float:
 
 
 def declared_text(declared: ast.Constant) -> str:
-    """Return the value of a parameter as `texts_of` writes it; nothing for strings and booleans."""
+    """Return the exact value of a number or a duration as text; nothing for strings and booleans."""
     if declared.kind not in _TUNED or declared.value is None:
         return ""
-    return texts_of(declared, [float(declared.value)])[0]
+    if declared.kind is ast.Kind.INTERVAL:
+        return print_duration(int(declared.value))
+    return str(declared.value) if declared.kind is ast.Kind.INTEGER else _decimal(float(declared.value))
 
 
 def texts_of(declared: ast.Constant, numbers: Sequence[float]) -> tuple[str, ...]:
@@ -163,15 +207,16 @@ def texts_of(declared: ast.Constant, numbers: Sequence[float]) -> tuple[str, ...
         return tuple(print_duration(round(one)) for one in sorted({*map(_round_us, numbers)}) if one > 0)
     if declared.kind is ast.Kind.INTEGER:
         return tuple(map(str, sorted({round(one) for one in numbers})))
-    exact = float(declared.value or 0)
-    return tuple(format(Decimal(repr(one)), "f") for one in sorted({_digits(one, exact) for one in numbers}))
+    return tuple(map(_decimal, sorted({float(f"{one:.{_DIGITS}g}") for one in numbers})))
 
 
-def _digits(number: float, exact: float) -> float:
-    return number if number == exact else float(f"{number:.3g}")
+def _decimal(number: float) -> str:
+    """Return a number as a rule can have it: of many digits, an INTEGER would be too large."""
+    text = repr(number)
+    return text if "e+" in text else format(Decimal(text), "f")
 
 
 def _round_us(length_us: float) -> int:
-    """Return a duration as whole seconds, if it is some, else as whole milliseconds."""
-    unit = 1_000_000 if length_us >= 10_000_000 else 1_000
+    """Return a duration as whole seconds, milliseconds or microseconds: the unit is at most a tenth of it."""
+    unit = next((unit for unit in (1_000_000, 1_000) if length_us >= 10 * unit), 1)
     return round(length_us / unit) * unit

@@ -3,19 +3,21 @@
 A grid of values is tried: the declared value, and the quantiles of the column that the rule compares with the
 parameter. The approximate algorithm of XGBoost proposes splits in the same way (Chen and Guestrin, 2016,
 section 3.2). A second, finer grid is tried where the goal is first met. No model estimates the effect of a
-value: each row of the table is a run over all events.
+value: each row of the table is a run over all events. If no value of the grid meets the goal, values up to
+the extremes of the column are tried, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
 
 from cep.backtest.figures import Figures, figure_cells, table_text
-from cep.backtest.sweep import between, candidates, number_of
+from cep.backtest.sweep import between, beyond, candidates, number_of
 from cep.language import ast
 
 N_FIRST, N_SECOND = 10, 5
@@ -70,7 +72,7 @@ def propose(
     parameter: ast.Parameter,
     declared: str,
     seen: pa.ChunkedArray | None,
-    run: Callable[[Sequence[str]], Sequence[Figures]],
+    run: Callable[[Sequence[str]], Sequence[Figures | None]],
     goal: Goal,
 ) -> Proposal:
     """Return the best of the values that are tried.
@@ -78,10 +80,14 @@ def propose(
     Raises InputError: there are no values in between (E0693).
 
     `declared`: the value that the parameter has now. `seen`: the values of the column that is compared with
-    the parameter; None: none is known. `run`: returns the figures of the rule for each of some values.
+    the parameter; None: none is known. `run`: returns the figures of the rule for each of some values; None:
+    the rule cannot have this value.
     """
-    values = candidates(parameter.value, seen, N_FIRST)
-    tried = [Tried(value, of) for value, of in zip(values, run(values), strict=True)]
+    tried = list(_tried(candidates(parameter.value, seen, N_FIRST), run))
+    if not any(goal.is_met(one.figures) for one in tried):
+        known = {one.value for one in tried}
+        tried += _tried([value for value in beyond(parameter.value, seen) if value not in known], run)
+        tried.sort(key=lambda one: number_of(parameter.value, one.value))
     finer = [
         value
         for low, high in pairwise(tried)
@@ -89,7 +95,7 @@ def propose(
         for value in between(parameter.value, low.value, high.value, seen, N_SECOND)
         if value not in (low.value, high.value)
     ][: 2 * N_SECOND]
-    tried += [Tried(value, of) for value, of in zip(finer, run(finer), strict=True)]
+    tried += _tried(finer, run)
     tried.sort(key=lambda one: number_of(parameter.value, one.value))
     met = [one for one in tried if goal.is_met(one.figures)]
     own = number_of(parameter.value, declared)  # of equal values the one that changes least
@@ -99,6 +105,15 @@ def propose(
         default=None,
     )
     return Proposal(parameter.name.text, declared, tuple(tried), best)
+
+
+def _tried(
+    values: Sequence[str], run: Callable[[Sequence[str]], Sequence[Figures | None]]
+) -> Iterator[Tried]:
+    """Yield the values that the rule can have, with their figures."""
+    for value, figures in zip(values, run(values), strict=True):
+        if figures is not None:
+            yield Tried(value, figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +170,7 @@ class _SpentError(Exception):
 
 
 def propose_together(
-    tuned: Sequence[Tuned], run: Callable[[Values], Figures], goal: Goal, budget: int
+    tuned: Sequence[Tuned], run: Callable[[Values], Figures | None], goal: Goal, budget: int
 ) -> JointProposal:
     """Return the best values of several parameters, by coordinate descent.
 
@@ -166,7 +181,8 @@ def propose_together(
     Parameters
     ----------
     run
-        Returns the figures of the rule with these values.
+        Returns the figures of the rule with these values; None: the rule cannot have them. It can have those
+        that it has now.
     budget
         The maximum number of runs, at least 1.
 
@@ -176,13 +192,18 @@ def propose_together(
         A parameter has no values in between (E0693).
     """
     tried: dict[Values, Figures] = {}
+    refused: set[Values] = set()
 
-    def figures_of(values: Values) -> Figures:
-        if values not in tried:
+    def figures_of(values: Values) -> Figures | None:
+        if values not in tried and values not in refused:
             if len(tried) == budget:
                 raise _SpentError
-            tried[values] = run(values)
-        return tried[values]
+            figures = run(values)
+            if figures is None:
+                refused.add(values)
+            else:
+                tried[values] = figures
+        return tried.get(values)
 
     best: Values = tuple((one.name, one.declared) for one in tuned)
     figures_of(best)
@@ -210,8 +231,8 @@ def propose_together(
 
 
 def _of_one(
-    figures_of: Callable[[Values], Figures], best: Values, place: int
-) -> Callable[[Sequence[str]], list[Figures]]:
+    figures_of: Callable[[Values], Figures | None], best: Values, place: int
+) -> Callable[[Sequence[str]], list[Figures | None]]:
     """Return what runs the rule with values of one parameter, the others as in `best`."""
     return lambda values: [figures_of(_with(best, place, value)) for value in values]
 
@@ -235,14 +256,10 @@ def joint_text(proposal: JointProposal, goal: Goal) -> str:
         lines.append(f"keep {', '.join('='.join(pair) for pair in proposal.best)}")
     else:
         changed = [pair for pair in proposal.best if pair not in proposal.steps[0]]
-        lines.append("proposed: " + " ".join(f"--set {_quoted('='.join(pair))}" for pair in changed))
-    runs = f"{len(proposal.tried):,} runs"
+        lines.append("proposed: " + " ".join(f"--set {shlex.quote('='.join(pair))}" for pair in changed))
+    runs = f"{len(proposal.tried):,} run{'' if len(proposal.tried) == 1 else 's'}"
     lines.append(f"{runs}; more were not allowed" if not proposal.is_complete else runs)
     return "\n".join(lines)
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if " " in text else text
 
 
 def proposal_text(proposal: Proposal, goal: Goal) -> str:
@@ -250,11 +267,13 @@ def proposal_text(proposal: Proposal, goal: Goal) -> str:
     rows = [(proposal.parameter, _marked(one, proposal), one.figures) for one in proposal.tried]
     lines = [table_text(*figure_cells(rows)), ""]
     if proposal.best is None:
-        lines.append(f"no value of `{proposal.parameter}` gives {_words(goal)}")
+        lines.append(f"no value of `{proposal.parameter}` that was tried gives {_words(goal)}")
     elif proposal.best.value == proposal.declared:
         lines.append(f"keep {proposal.parameter}={proposal.declared}")
     else:
-        lines.append(f"proposed: --set {proposal.parameter}={proposal.best.value}")
+        lines.append(f"proposed: --set {shlex.quote(f'{proposal.parameter}={proposal.best.value}')}")
+    if len(proposal.tried) == 1:
+        lines.append(f"no other value of `{proposal.parameter}` could be tried")
     return "\n".join(lines)
 
 
@@ -266,5 +285,5 @@ def _marked(one: Tried, proposal: Proposal) -> str:
 
 def _words(goal: Goal) -> str:
     if goal.alerts_a_day is not None:
-        return f"at most {goal.alerts_a_day:g} alerts a day"
+        return f"at most {goal.alerts_a_day:g} alert{'' if goal.alerts_a_day == 1 else 's'} a day"
     return f"a recall of at least {100 * (goal.recall or 0.0):g}%"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +12,7 @@ from cep.commands.options import AS_JSON, Amount
 
 if TYPE_CHECKING:
     from cep.backtest.figures import Figures, Truth
-    from cep.backtest.tuning import JointProposal, Proposal, Values
+    from cep.backtest.tuning import JointProposal, Proposal, Tuned, Values
     from cep.compiler.compile import Compiled
     from cep.language import ast
     from cep.rulebook import Rulebook
@@ -59,9 +59,10 @@ def tune(
     compiled = compile_rulebook(book, given.only, given.parameters)
     rule = _the_rule(compiled, given.only)
     parameters = [one for one in rule.parameters if not chosen or one.name.text in chosen]
-    if not parameters:
+    unknown = [name for name in chosen if name not in {one.name.text for one in parameters}]
+    if unknown or not parameters:
         known = ", ".join(one.name.text for one in rule.parameters)
-        named = " or ".join(f"`{name}`" for name in chosen)
+        named = " or ".join(f"`{name}`" for name in unknown)
         raise InputError(
             "E0693",
             f"rule `{rule.name.text}` has no parameter {named}".rstrip(),
@@ -71,11 +72,10 @@ def tune(
     scope = given.scope(compiled.rule_set)
     truth = given.truth_of(compiled.rule_set, scope)
     runner = Runner(given, [compiled.rule_set], scope, keeps=True)
-    run = _runs(runner, book, given, rule.name.text, truth)
-    tuned = [
-        Tuned(one, declared_text(one.value), runner.seen(compared_column(rule, one.name.text)))
-        for one in parameters
-    ]
+    seen = {one.name.text: runner.seen(compared_column(rule, one.name.text)) for one in parameters}
+    tuned = [Tuned(one, declared_text(one.value), seen[one.name.text]) for one in parameters]
+    tuned = _those_with_values(tuned, is_chosen=bool(chosen), quiet=given.quiet)
+    run = _runs(runner, book, given, rule.name.text, truth, {one.name: one.declared for one in tuned})
     if together:
         joint = propose_together(tuned, run, goal, runs or _RUNS)
         text = joint_text(joint, goal)
@@ -101,24 +101,52 @@ def _the_rule(compiled: Compiled, only: Sequence[str]) -> ast.Rule:
     return found[0]
 
 
+def _those_with_values(tuned: Sequence[Tuned], *, is_chosen: bool, quiet: bool) -> list[Tuned]:
+    """Return the parameters for which there are values to try, and say which others there are.
+
+    Raises InputError (E0693): one of them was chosen, or no parameter is left.
+    """
+    from cep.backtest.sweep import NAME_ITS_VALUES, why_not_tuned
+    from cep.errors import InputError
+
+    reasons = {one.name: why_not_tuned(one.parameter.value, one.seen) for one in tuned}
+    wrong = [f"parameter `{name}` {reason}" for name, reason in reasons.items() if reason is not None]
+    if wrong and (is_chosen or len(wrong) == len(tuned)):
+        raise InputError("E0693", "; ".join(wrong), NAME_ITS_VALUES)
+    for text in wrong if not quiet else ():
+        click.echo(f"not tuned: {text}", err=True)
+    return [one for one in tuned if reasons[one.name] is None]
+
+
 def _runs(
-    runner: Runner, book: Rulebook, given: Given, rule: str, truth: Truth | None
-) -> Callable[[Values], Figures]:
-    """Return what runs the rule with values of parameters."""
+    runner: Runner, book: Rulebook, given: Given, rule: str, truth: Truth | None, declared: Mapping[str, str]
+) -> Callable[[Values], Figures | None]:
+    """Return what runs the rule with values of parameters; None: the rule cannot have them.
+
+    `declared`: the values that they have now. The rule keeps those as they are written.
+    """
     from cep.backtest.figures import figures_of
     from cep.backtest.sweep import shown_values
+    from cep.errors import RuleError
     from cep.rulebook import compile_rulebook
 
-    def run(values: Values) -> Figures:
-        set_to = {**given.parameters, **{f"{rule}.{name}": value for name, value in values}}
-        rules = compile_rulebook(book, [rule], set_to).rule_set
+    def run(values: Values) -> Figures | None:
+        changed = {f"{rule}.{name}": value for name, value in values if value != declared[name]}
+        try:
+            rules = compile_rulebook(book, [rule], {**given.parameters, **changed}).rule_set
+        except RuleError:
+            if not changed:
+                raise
+            return None
         result = runner.run(rules, shown_values(dict(values)))
         return next(one for one in figures_of(result, truth) if one.rule == rule)
 
     return run
 
 
-def _of_values(run: Callable[[Values], Figures], name: str) -> Callable[[Sequence[str]], list[Figures]]:
+def _of_values(
+    run: Callable[[Values], Figures | None], name: str
+) -> Callable[[Sequence[str]], list[Figures | None]]:
     return lambda values: [run(((name, value),)) for value in values]
 
 

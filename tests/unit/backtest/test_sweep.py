@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pytest
 
 from cep.backtest.figures import Figures
-from cep.backtest.sweep import between, candidates, combinations, compared_column, values_of
+from cep.backtest.sweep import (
+    between,
+    beyond,
+    candidates,
+    combinations,
+    compared_column,
+    declared_text,
+    number_of,
+    values_of,
+)
 from cep.backtest.truth import Score
 from cep.backtest.tuning import (
     Goal,
@@ -45,7 +56,18 @@ def test_values_are_a_range_or_a_list(text: str, values: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["small", "small=", "=1..2", "small=4..1", "small=1..2..0", "small=1..300", "small=1...2..."]
+    "text",
+    [
+        "small",
+        "small=",
+        "small=,",
+        "small= , ",
+        "=1..2",
+        "small=4..1",
+        "small=1..2..0",
+        "small=1..300",
+        "small=1...2...",
+    ],
 )
 def test_values_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
@@ -60,6 +82,7 @@ def test_several_parameters_give_each_combination() -> None:
         {"a": "2", "b": "x"},
         {"a": "2", "b": "y"},
     )
+    assert combinations(["a=1,2", "a=2,3"]) == ({"a": "1"}, {"a": "2"}, {"a": "3"})
     with pytest.raises(InputError, match="10,000 runs, more than 200"):
         combinations(["a=1..100", "b=1..100"])
 
@@ -102,7 +125,39 @@ def test_values_between_two_are_even_unless_some_were_seen() -> None:
     assert between(constant("5.0"), "4.0", "9.0", seen, 1) == ("6.5",)
 
 
-@pytest.mark.parametrize("text", ["'x'", "TRUE", "0"])
+def test_values_beyond_the_quantiles_reach_both_extremes() -> None:
+    seen = pa.chunked_array([[0.1234, *(float(n) for n in range(1, 10_001)), 20_001.5, None]])
+    assert beyond(constant("5.0"), seen) == ("0.123", "1.0", "10.0", "9990.0", "10000.0", "20100.0")
+    assert beyond(constant("5"), seen) == ("0", "1", "10", "9991", "10000", "20100")
+    assert beyond(constant("5"), None) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("5", "9007199254740993", "12.345678", "0.000001", "1e+300", "-2.5"),
+        *("12345678 MICROSECONDS", "500 MICROSECONDS", "1 MICROSECOND"),
+    ],
+)
+def test_the_declared_value_is_tried_exactly(text: str) -> None:
+    declared = constant(text)
+    assert declared_text(declared) == text
+    tried = candidates(declared, None, 9)
+    assert text in tried
+    assert constant(declared_text(declared)) == declared
+    numbers = [number_of(declared, one) for one in tried]
+    assert numbers == sorted(numbers)
+
+
+def test_multiples_of_short_durations_are_tried() -> None:
+    assert candidates(constant("500 MICROSECONDS"), None, 9)[::3] == (
+        "125 MICROSECONDS",
+        "500 MICROSECONDS",
+        "1500 MICROSECONDS",
+    )
+
+
+@pytest.mark.parametrize("text", ["'x'", "TRUE", "0", "0 SECONDS"])
 def test_a_parameter_that_has_no_values_in_between_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
         candidates(constant(text), None, 9)
@@ -152,7 +207,64 @@ def test_a_goal_that_no_value_meets_is_said() -> None:
         "2 (now)      20   20.0    20       10      2     20%        10%            0",
         "3            30   30.0    30       10      4     40%      13.3%            0",
         "",
-        "no value of `small` gives at most 5 alerts a day",
+        "no value of `small` that was tried gives at most 5 alerts a day",
+    ]
+
+
+def test_values_up_to_the_extremes_are_tried_if_no_quantile_meets_the_goal() -> None:
+    (parameter,) = parsed("small = 500.0").parameters
+    seen = pa.chunked_array([[float(n) for n in range(1, 1001)]])
+    goal = Goal(alerts_a_day=40)
+
+    def alerts(values: Sequence[str]) -> list[Figures]:
+        counts = [10 * int(float(value)) for value in values]
+        return [figures(count, 1, count) for count in counts]
+
+    found = propose(parameter, "500.0", seen, alerts, goal)
+    assert found.best is not None
+    assert found.best.value == "4.0"
+    within = propose(parameter, "500.0", seen, alerts, Goal(alerts_a_day=4000))
+    assert within.tried[0].value == "10.0"
+
+
+def test_values_that_a_rule_cannot_have_are_passed_over() -> None:
+    (parameter,) = parsed("small = 2").parameters
+    goal = Goal(alerts_a_day=5)
+
+    def at_least_two(values: Sequence[str]) -> list[Figures | None]:
+        return [figures(9, 1, 1) if int(value) >= 2 else None for value in values]
+
+    found = propose(parameter, "2", None, at_least_two, goal)
+    assert [one.value for one in found.tried] == ["2", "3", "4", "6", "8"]
+    alone = propose(
+        parameter, "2", None, lambda of: [figures(9, 1, 1) if one == "2" else None for one in of], goal
+    )
+    assert proposal_text(alone, goal).splitlines()[-1] == "no other value of `small` could be tried"
+    joint = propose_together(
+        two(), lambda values: both(values) if int(values[0][1]) >= 2 else None, Goal(recall=1.0), 200
+    )
+    assert joint.best == (("small", "4"), ("wide", "8"))
+    assert {int(values[0][1]) for values in joint.tried} >= {2, 3, 4}
+    assert min(int(values[0][1]) for values in joint.tried) == 2
+
+
+def test_a_proposal_can_be_pasted() -> None:
+    (parameter,) = parsed("wide = 10 MINUTES").parameters
+    goal = Goal(alerts_a_day=1)
+
+    def alerts(values: Sequence[str]) -> list[Figures]:
+        return [figures(1 if value == "40 MINUTES" else 9, 1, 1) for value in values]
+
+    found = proposal_text(propose(parameter, "10 MINUTES", None, alerts, goal), goal)
+    assert found.splitlines()[-1] == "proposed: --set 'wide=40 MINUTES'"
+
+
+def test_one_alert_and_one_run_are_singular() -> None:
+    goal = Goal(alerts_a_day=1)
+    found = joint_text(propose_together(two(), lambda _: figures(9, 1, 1), goal, 1), goal)
+    assert found.splitlines()[-2:] == [
+        "no values that were tried give at most 1 alert a day",
+        "1 run; more were not allowed",
     ]
 
 

@@ -284,6 +284,7 @@ def test_parameters_are_tuned_together(folder: Path) -> None:
         (("--alerts-per-day", "-5"), 2, "-5.0 is not in the range x>=0"),
         (("--alerts-per-day", "nan"), 2, "nan is no amount"),
         (("--alerts-per-day", "3", "--parameter", "big"), 1, "E0693"),
+        (("--alerts-per-day", "3", "--parameter", "small", "--parameter", "wiat"), 1, "parameter `wiat`\n"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(
@@ -291,6 +292,61 @@ def test_what_cannot_be_tuned_is_refused(
 ) -> None:
     result = cep("tune", "drain.cep", *INPUT, *arguments)
     assert (result.exit_code, says in result.stderr) == (code, True), result.stderr
+
+
+def test_a_value_outside_of_the_quantiles_is_found(folder: Path) -> None:
+    Path("drain.cep").write_text(
+        "RULE large PARAM big = 5.0 FROM payments PARTITION BY card PATTERN x WITHIN 1 HOUR "
+        "DEFINE x AS amount > big\n"
+    )
+    Path("events.jsonl").write_text("".join(event(n, "c", 1 + n % 5, n % 60, 1.01**n) for n in range(3000)))
+    (found,) = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 1 --format json"))
+    best = next(row for row in found["tried"] if row["value"] == found["proposed"])
+    assert 0 < best["alerts_a_day"] <= 1
+    (found,) = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0 --format json"))
+    assert 1.01**2999 <= float(found["proposed"]) < 1.02 * 1.01**2999
+
+
+def test_a_parameter_that_has_no_values_in_between_does_not_stop_the_others(folder: Path) -> None:
+    rule = RULE.replace("wait = 10", "kind = 'c1', none = 0 SECONDS, wait = 10")
+    Path("drain.cep").write_text(rule.replace("amount < small", "amount < small AND card <> kind"))
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3", "--format", "json")
+    assert result.exit_code == 0
+    assert [one["parameter"] for one in json.loads(result.stdout)] == ["small", "wait"]
+    assert "not tuned: parameter `kind` is not a number or a duration\n" in result.stderr
+    assert "not tuned: parameter `none` is 0, and no column is compared with it\n" in result.stderr
+    assert cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3", "--together").exit_code == 0
+    named = ("--parameter", "small", "--parameter", "kind")
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3", *named)
+    assert (result.exit_code, "E0693" in result.stderr) == (1, True)
+    assert "parameter `kind` is not a number" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("parameter", "part", "condition"),
+    [
+        ("n = 3", "x->{2,n}", "TRUE"),
+        ("n = 1", "x->{n}", "TRUE"),
+        ("n = 250", "x->{n}", "TRUE"),
+        ("n = 30 MINUTES", "x ->[10 MINUTES, n] y", "TRUE"),
+        ("n = 1", "x", "amount > PREV(amount, n)"),
+        ("n = 500 MICROSECONDS", "x -> y WITHIN n", "TRUE"),
+        ("n = 36000 DAYS", "x -> y WITHIN n", "TRUE"),
+        ("n = 3", "x", "amount > n"),
+    ],
+)
+def test_values_that_do_not_compile_are_not_tried(
+    folder: Path, parameter: str, part: str, condition: str
+) -> None:
+    Path("drain.cep").write_text(
+        f"RULE r PARAM {parameter} FROM payments PARTITION BY card PATTERN {part} "
+        f"{'' if 'WITHIN' in part else 'WITHIN 1 DAY'} DEFINE x AS {condition}\n"
+    )
+    with Path("events.jsonl").open("a") as file:
+        file.write(event(999, "c9", 6, 9, 1e300))
+    for options in ((), ("--together",)):
+        result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "0", *options)
+        assert (result.exit_code, " (now" in result.stdout) == (0, True), result.output
 
 
 def test_a_rule_without_parameters_is_told_how_to_get_one(folder: Path) -> None:
