@@ -15,6 +15,14 @@ from cep.language.printer import print_name
 from cep.schema.stream import Field, Stream
 
 _KEYS = (Type.STRING, Type.BIGINT)
+_KEY_VALUES: Mapping[Type, object] = {
+    Type.STRING: "k1",
+    Type.BIGINT: 1,
+    Type.BOOLEAN: True,
+    Type.TIMESTAMP: "2024-01-01T00:00:00Z",
+}
+"""Types that a key can have, and the key of the tests."""
+
 _VALUES = (Type.DOUBLE, Type.BIGINT, Type.STRING, Type.BOOLEAN)
 _SEEN = (Type.STRING, Type.BIGINT)
 _OF_MATCHES = frozenset(("rule", "match_id", "match_start", "match_end"))
@@ -58,18 +66,37 @@ def columns_of(stream: Stream, key: str | None = None, value: str | None = None)
 
     Raises InputError: the stream has no such column, or none that can be the key (E0662).
     """
-    by_key = _chosen(stream, key, _KEYS, _OF_MATCHES)
+    by_key = _chosen(stream, key, _KEYS, [value, *_taken(stream)])
+    help_text = "choose one: --key COLUMN"
     if by_key is None:
-        help_text = "choose one: --key COLUMN"
         raise InputError("E0662", f"stream `{stream.name}` has no column of text for the key", help_text)
+    reason = _no_key(stream, by_key, value)
+    if reason:
+        raise InputError("E0662", f"`{by_key.name}` of stream `{stream.name}` {reason}: no key", help_text)
     others = [by_key.name]
     by_value = _chosen(stream, value, _VALUES, others)
     seen = by_value if value is not None else _chosen(stream, None, _SEEN, others)
     return Columns(stream, by_key, by_value, seen)
 
 
+def _taken(stream: Stream) -> list[str]:
+    """Return the columns whose names every match has."""
+    return [one.name for one in stream.fields if one.name.casefold() in _OF_MATCHES]
+
+
+def _no_key(stream: Stream, field: Field, value: str | None) -> str:
+    """Return why a column cannot be the key of a rule with such a value; empty: it can."""
+    if field.name == stream.event_time:
+        return "is the time, another one for each event"
+    if field.name == value:
+        return "is the value, which is to change within a key"
+    if field.name in _taken(stream):
+        return "has the name of a column of every match"
+    return "" if field.type in _KEY_VALUES else f"is {field.ddl.upper()}"
+
+
 def _chosen(
-    stream: Stream, name: str | None, types: tuple[Type, ...], without: Collection[str]
+    stream: Stream, name: str | None, types: tuple[Type, ...], without: Collection[str | None]
 ) -> Field | None:
     if name is not None:
         found = stream.field(name)
@@ -231,11 +258,12 @@ def new_rule(name: str, template: str, columns: Columns) -> tuple[str, str]:
         f"{parameters}FROM {print_name(columns.stream.name)}\n"
         f"PARTITION BY {print_name(columns.key.name)}\n{written.clauses}"
     )
-    key = {columns.key.name: 1 if columns.key.type is not Type.STRING else "k1"}
+    key = {columns.key.name: _KEY_VALUES[columns.key.type]}
+    time = "at" if columns.stream.field("at") is None else columns.stream.event_time
     tests = f"defaults: {_flow(key)}\ncases:\n"
     for (title, events), expected in ((written.match, written.expected), (written.miss, None)):
         tests += f"  {title}:\n    events:\n"
-        tests += "".join(f"      - {_flow({'at': at} | values)}\n" for at, values in events)
+        tests += "".join(f"      - {_flow({time: at} | values)}\n" for at, values in events)
         tests += "    expect: none\n" if expected is None else f"    expect:\n      - {_flow(expected)}\n"
     return laid_out(Source(name, rule)), tests
 

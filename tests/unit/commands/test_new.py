@@ -101,8 +101,56 @@ def test_the_stream_the_key_and_the_value_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ("x: double", ["--key", "id"]),
+        ("x: double, done: boolean", ["--key", "done"]),
+        ("x: double, other: timestamp", ["--key", "other"]),
+        ("x: double, day: date", ["--key", "day"]),
+        ("x: double, n: bigint", ["--key", "n", "--value", "x"]),
+        ("x: double, city: string", ["--value", "card"]),
+        ("x: double, city: string", ["--value", "id"]),
+        ("x: double, at: string", []),
+        ("x: double, at: timestamp, after: string, late: boolean", []),
+        ("at: double, late: boolean", ["--key", "late"]),
+        ("x: double, at: string", ["--key", "at"]),
+        ("at: boolean", []),
+    ],
+)
+def test_whatever_is_chosen_is_refused_or_passes(fields: str, options: list[str], tmp_path: Path) -> None:
+    declare(tmp_path, fields)
+    kinds = [kind for kind in TEMPLATES if kind != "first-seen"]
+    for kind in kinds:
+        result = cep("new", tmp_path / kind, "-t", kind, *options)
+        assert result.exit_code == 0, result.output
+    assert ": no problems\n" in cep("check", tmp_path).output
+    tested = cep("test", tmp_path).output
+    assert tested.endswith(f"{len(kinds)} files, {2 * len(kinds)} cases: all passed\n"), tested
+
+
+def test_an_event_time_named_at_and_a_key_named_like_a_column_of_matches(tmp_path: Path) -> None:
+    schema = "{at: timestamp, RULE: string, card: string, x: double}"
+    (tmp_path / "streams.yaml").write_text(f"streams:\n  s: {{event_time: at, schema: {schema}}}\n")
+    for kind in TEMPLATES:
+        assert cep("new", tmp_path / kind, "-t", kind).exit_code == 0
+    assert "PARTITION BY card\n" in (tmp_path / "count.cep").read_text()
+    assert ": no problems\n" in cep("check", tmp_path).output
+    assert "all passed" in cep("test", tmp_path).output
+
+
+@pytest.mark.parametrize(
     ("fields", "options", "says"),
     [
+        ("x: double", ["--key", "x"], "`x` of stream `s` is DOUBLE: no key\nhelp: choose one: --key"),
+        ("x: 'decimal(9,2)'", ["--key", "x"], "`x` of stream `s` is DECIMAL(9,2): no key"),
+        ("x: 'array<string>'", ["--key", "x"], "`x` of stream `s` is ARRAY<STRING>: no key"),
+        ("x: double", ["--key", "ts"], "`ts` of stream `s` is the time, another one for each event: no key"),
+        (
+            "x: double",
+            ["--key", "id", "--value", "id"],
+            "`id` of stream `s` is the value, which is to change",
+        ),
+        ("rule: string", ["--key", "rule"], "`rule` of stream `s` has the name of a column of every match"),
         ("x: double", ["--stream", "u"], "there is no stream `u`\nhelp: streams: s"),
         ("x: double", ["--key", "cart"], "stream `s` has no column `cart`\nhelp: did you mean `card`?"),
         ("x: double", ["--value", "ts"], "stream `s` has `ts`, timestamp: no condition"),
