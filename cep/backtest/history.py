@@ -176,9 +176,9 @@ def _scoped(stream: Stream, chunks: Iterable[Chunk], scope: Scope, extent: Exten
 def alerts_of(rules: RuleSet, matches: pa.Table) -> pa.Table:
     """Return one row for each match: rule, key, match_id, start_us, end_us.
 
-    `key` is a string: the values of the key, separated by commas. A match with a row for each event has one
-    row here. Timeouts are alerts, too, and so is each new or changed row of a view. Withdrawn rows are left
-    out.
+    `key` is a string: the values of the key, separated by commas; in one of several values, a comma is
+    `\\,`. A match with a row for each event has one row here. Timeouts are alerts, too, and so is each new or
+    changed row of a view. Withdrawn rows are left out.
     """
     if KIND in matches.column_names:
         matches = matches.filter(pc.fill_null(pc.not_equal(matches.column(KIND), RETRACT), True))
@@ -204,6 +204,8 @@ def _keys(rules: RuleSet, matches: pa.Table) -> pa.Array:
     for program in rules.programs:
         names = pa.array([rule.name for rule in program.rules])
         parts = [matches.column(name).cast(pa.string()) for name in program.key]
+        if len(parts) > 1:  # ("a,b", "c") and ("a", "b,c") are two keys
+            parts = [pc.replace_substring_regex(part, r"([\\,])", r"\\\1") for part in parts]
         if parts:
             texts = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
             key = pc.if_else(pc.is_in(matches.column("rule"), names), texts, key)

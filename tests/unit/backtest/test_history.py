@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,16 @@ def test_a_key_of_several_columns_is_in_the_order_of_the_rule() -> None:
     rows = [at(0, "a"), at(1, "a")]
     found = backtest(rules, {"events": chunks_of(STREAM, rows)}, Scope())
     assert found.alerts["key"].to_pylist() == ["a,k"]
+
+
+def test_keys_that_differ_in_the_place_of_a_comma_are_two() -> None:
+    stream = replace(STREAM, fields=(*STREAM.fields, Field("more", "string")))
+    keys = [("a,b", "c"), ("a", "b,c"), ("a\\", "b,c"), ("a", "c")]
+    rows = [at(hour, kind, key) | {"more": more} for key, more in keys for hour, kind in ((0, "a"), (1, "b"))]
+    rules = load_rules([RULE.replace("BY key", "BY key, more") + "\n"], stream)
+    rows.sort(key=lambda row: str(row["kind"]))
+    found = backtest(rules, {"events": chunks_of(stream, rows)}, Scope())
+    assert sorted(found.alerts["key"].to_pylist()) == ["a,b\\,c", "a,c", "a\\,b,c", "a\\\\,b\\,c"]
 
 
 def test_a_row_of_a_view_that_is_new_or_has_changed_is_an_alert() -> None:
