@@ -107,8 +107,10 @@ def range_text(found: Backtest) -> str:
     """Return what was read: events, days, the share of keys."""
     of_keys = "" if found.share == 1.0 else f", {percent(found.share)} of the keys"
     days = f"{found.days:.1f}".removesuffix(".0")
-    first, last = day_of(found.from_us), day_of(found.to_us)
-    text = f"{found.n_events:,} events{of_keys}, {first} to {last}, {days} {'day' if days == '1' else 'days'}"
+    text = f"{found.n_events:,} events{of_keys}"
+    if found.has_range:
+        first, last = day_of(found.from_us), day_of(found.to_us)
+        text += f", {first} to {last}, {days} {'day' if days == '1' else 'days'}"
     if found.read and not found.n_events:
         text += f"; the files have events from {day_of(found.read[0])} to {day_of(found.read[1])}"
     return text
@@ -132,8 +134,8 @@ def range_data(found: Backtest) -> Mapping[str, Any]:
     """Return what was read, as values that JSON can express."""
     return {
         "events": found.n_events,
-        "from": day_of(found.from_us),
-        "to": day_of(found.to_us),
+        "from": day_of(found.from_us) if found.has_range else None,
+        "to": day_of(found.to_us) if found.has_range else None,
         "days": found.days,
         "share_of_keys": found.share,
     }

@@ -98,6 +98,11 @@ class Backtest:
     read: tuple[int, int] | None = None
 
     @property
+    def has_range(self) -> bool:
+        """Whether the range is known: without events and bounds there is none."""
+        return bool(self.n_events or self.from_us or self.to_us)
+
+    @property
     def days(self) -> float:
         """The length of the range in days; less than a day counts as one."""
         return max((self.to_us - self.from_us) / DAY_US, 1.0)

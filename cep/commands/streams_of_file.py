@@ -52,6 +52,7 @@ def streams_of_file(file: Path) -> str:
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
     types = read.types or {name: _ddl(values, is_text=read.is_text) for name, values in columns.items()}
+    types = {name: ddl for name, ddl in types.items() if name}  # "" cannot be declared
     formats = {name: _formats(columns[name]) for name, ddl in types.items() if ddl == "string"}
     times = [name for name, ddl in types.items() if ddl == "timestamp" or formats.get(name)]
     if not times:
@@ -63,17 +64,18 @@ def streams_of_file(file: Path) -> str:
     # A key and a value are needed first.
     tie = next(unique, None) if len({*read_by_rules} - {*times}) > 2 else None
     left_out = [name for name, ddl in types.items() if ddl is None]
+    own = _names([name for name, ddl in types.items() if ddl])
     lines = [
         f"# The columns of {file.name}, by its first {len(rows):,} rows.",
         *([f"# Left out, because a stream has no such type: {', '.join(left_out)}"] if left_out else []),
         "streams:",
         f"  {_yaml(_stream_name(file))}:",
-        f"    event_time: {_yaml(_name(times[0]))}",
-        *([f"    tie_break: [{_yaml(_name(tie))}]    # orders events of equal time"] if tie else []),
+        f"    event_time: {_yaml(own[times[0]])}",
+        *([f"    tie_break: [{_yaml(own[tie])}]    # orders events of equal time"] if tie else []),
         "    lateness: 1 minute    # how late events may arrive, in a stream",
         *([f"    csv: {{{', '.join(read.layout)}}}"] if read.layout else []),
         "    schema:",
-        *(_column(name, ddl, formats.get(name, [])) for name, ddl in types.items() if ddl),
+        *(_column(name, own[name], ddl, formats.get(name, [])) for name, ddl in types.items() if ddl),
     ]
     return "\n".join(lines) + "\n"
 
@@ -87,14 +89,28 @@ def not_events(file: Path, stream: Stream) -> list[str]:
     return [str(reason) for reason in first.dead_letters.column("reason").to_pylist()]
 
 
-def _column(name: str, ddl: str, formats: Sequence[str]) -> str:
+def _column(name: str, own: str, ddl: str, formats: Sequence[str]) -> str:
     """Return the line of a column: its type, and what is unusual in its times and its name."""
     settings = [f'format: "{form}"' for form in formats[:1]]
-    settings += [f"field: {json.dumps(name)}"] if _name(name) != name else []
+    settings += [f"field: {json.dumps(name)}"] if own != name else []
     kind = "timestamp" if formats else ddl
     declared = f"{{{', '.join([f'type: {kind}', *settings])}}}" if settings else kind
     others = f"    # or {', '.join(formats[1:])}" if len(formats) > 1 else ""
-    return f"      {_yaml(_name(name))}: {declared}{others}"
+    return f"      {_yaml(own)}: {declared}{others}"
+
+
+def _names(columns: Sequence[str]) -> dict[str, str]:
+    """Return the name by which a stream has each column; one that must be changed differs from all others."""
+    found = {name: name for name in columns if _name(name) == name}
+    taken = {name.casefold() for name in found}
+    for name in columns:
+        if name not in found:
+            own = _name(name)
+            while own.casefold() in taken:
+                own += "_"
+            found[name] = own
+            taken.add(own.casefold())
+    return found
 
 
 def _name(column: str) -> str:

@@ -210,6 +210,15 @@ def test_a_range_without_events_says_when_there_are_some(folder: Path) -> None:
     )
 
 
+def test_without_events_and_bounds_no_range_is_shown(folder: Path) -> None:
+    Path("events.jsonl").write_text(event(1, "c", 1, 0, 1.0))
+    words = "backtest drain.cep -i events.jsonl --sample 0.0001%"
+    assert cep_prints(words).splitlines()[-1].startswith("0 events, 0.0001% of the keys")
+    assert "1970" not in cep_prints(words)
+    found = json.loads(cep_prints(f"{words} --format json"))
+    assert (found["events"], found["from"], found["to"]) == (0, None, None)
+
+
 def test_an_unknown_parameter_of_a_sweep_is_refused(folder: Path) -> None:
     result = cep("backtest", "drain.cep", *INPUT, "--sweep", "smal=1")
     assert (result.exit_code, "E0889" in result.stderr) == (1, True)

@@ -356,6 +356,25 @@ def test_a_file_that_cep_match_refuses_is_refused_with_the_same_advice(
     assert not (tmp_path / "streams.yaml").exists()
 
 
+def test_a_name_that_must_be_changed_is_no_other_column_and_a_field_without_a_name_is_left_out(
+    tmp_path: Path,
+) -> None:
+    row = '{"_id": 1, "id": "a", "#ID": "b", "": 2, "card": "c", "_ts": "2026-01-01T10:00:00Z", "x": 0.5}\n'
+    (tmp_path / "e.jsonl").write_text(row)
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.jsonl")
+    assert done.exit_code == 0, done.output
+    (stream,) = load_streams(tmp_path / "streams.yaml").values()
+    places = {"id_": "_id", "id": "id", "ID__": "#ID", "card": "card", "ts": "_ts", "x": "x"}
+    assert {field.name: ".".join(field.place) for field in stream.fields} == places
+    assert "all passed" in cep("test", tmp_path).output
+    pq.write_table(
+        pa.table({"": ["a"], "card": ["c"], "ts": pa.array([0], pa.timestamp("us"))}), tmp_path / "e.parquet"
+    )
+    (tmp_path / "streams.yaml").unlink()
+    done = cep("new", tmp_path / "s", "-t", "count", "--from", tmp_path / "e.parquet")
+    assert done.exit_code == 0, done.output
+
+
 def test_a_csv_file_in_utf_16_is_declared_so(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text(CSV.replace(",", "\t"), encoding="utf-16")
     done = cep("new", tmp_path / "r", "--from", tmp_path / "e.csv")
