@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,8 @@ import click
 
 from cep.commands.group import show
 from cep.commands.history import Given, Runner, history_options
-from cep.commands.match import refuse_overwriting
 from cep.commands.options import AS_JSON
+from cep.commands.outputs import event_inputs, files_at, refuse_overwriting, rule_inputs
 
 if TYPE_CHECKING:
     from cep.backtest.figures import Figures, Truth
@@ -66,8 +67,7 @@ def backtest(
     readers = [compiled.rule_set, *([old] if old else [])]
     keeps = len(readers) > 1 or bool(variants) or report is not None
     runner = Runner(given, readers, scope, keeps=keeps)
-    if output is not None and not given.spark:
-        refuse_overwriting(runner.paths, given.input_format, [Path(output)])
+    refuse_overwriting([output, report], _files_read(given, runner, against))
     found = runner.run(compiled.rule_set)
     if output is not None:
         write_table(output, found.matches, match_rows(compiled.rule_set, found.matches))
@@ -82,6 +82,19 @@ def backtest(
 
         write_report(report, given, runner, found, truth, swept)
     runner.tell_losses()
+
+
+def _files_read(given: Given, runner: Runner, against: Path | None) -> Iterator[Path]:
+    """Yield the files that the command reads."""
+    paths = runner.paths
+    yield from rule_inputs([*given.rules, *([against] if against is not None else [])], given.streams)
+    if given.truth is not None:
+        yield given.truth
+    if given.spark:  # which finds its files itself
+        for path in [paths] if isinstance(paths, str) else paths.values():
+            yield from files_at(glob(path, recursive=True) or [path])
+    else:
+        yield from event_inputs(paths, given.input_format)
 
 
 def _variants(given: Given, compiled: Compiled, sweeps: Sequence[str]) -> list[tuple[dict[str, str], Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from cep.commands.options import (
     shadow_option,
     streams_option,
 )
+from cep.commands.outputs import event_inputs, refuse_overwriting, rule_inputs
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.commands.warm import compile_engine
 from cep.diagnostics.diagnostic import suggestion
@@ -143,14 +145,14 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     from cep.formats.files import BadFile
     from cep.formats.registry import FORMATS
     from cep.local.match_file import LocalRun, Result, read_inputs
-    from cep.output.files import write_late, write_table, writer_of
+    from cep.output.files import late_files, write_late, write_table, writer_of
     from cep.output.rows import match_rows
     from cep.output.summary import loss_lines, summary_lines
 
     require_order(rules, inputs)
     late, corrections = _late(late_ways)
-    files = [path for path in (output, dead_letter, late, shadow_output) if path is not None and path != "-"]
-    for path in files:
+    files = [path for path in (output, dead_letter, shadow_output) if path is not None and path != "-"]
+    for path in [*files, *([late] if late is not None else [])]:
         writer_of(path)
     if file_format is not None:
         FORMATS.get(file_format)
@@ -158,7 +160,9 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     rule_set = _chosen(compiled, chosen).with_corrections(corrections)
     rule_set = rule_set.telling_version() if rule_version else rule_set
     events = input_paths(rule_set, inputs)
-    refuse_overwriting(events, file_format, [Path(path) for path in files])
+    if late is not None:
+        files += late_files(late, rule_set.inputs.values()).values()
+    refuse_overwriting(files, chain(rule_inputs(rules, streams), event_inputs(events, file_format)))
     watched = Reading(progress_line(quiet, progress), quiet, rule_set)
 
     def deliver(result: Result) -> None:
@@ -314,27 +318,6 @@ def input_paths(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
                 f"of which stream is `{text}`? Write STREAM=FILE, STREAM one of {', '.join(rules.inputs)}"
             )
     return named
-
-
-def refuse_overwriting(
-    inputs: str | Mapping[str, str], file_format: str | None, outputs: Sequence[Path]
-) -> None:
-    """Refuse an output that is one of the files of events, or is named twice."""
-    from cep.formats.files import find_files
-    from cep.formats.text.text_files import is_read_once
-
-    twice = next((path for number, path in enumerate(outputs) if path in outputs[:number]), None)
-    if twice is not None:
-        raise click.UsageError(f"`{twice}` is named for two outputs: write another name for one of them")
-    there = [path for path in outputs if path.exists()]
-    if not there:
-        return
-    paths = [inputs] if isinstance(inputs, str) else list(inputs.values())
-    for file in (
-        Path(name) for path in paths if not is_read_once(path) for name in find_files(path, file_format)[0]
-    ):
-        if any(path.samefile(file) for path in there if file.exists()):
-            raise click.UsageError(f"`{file}` is an input, and an output would replace it: name another file")
 
 
 def _is_name(name: str, path: str, rules: RuleSet) -> bool:

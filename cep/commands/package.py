@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from cep.commands.options import quiet_option
+from cep.commands.outputs import refuse_overwriting
 from cep.commands.progress_line import progress_line
 from cep.commands.warm import CompilingLines, compile_engine, n_usable_cores
 from cep.jit.processors import HOST, PROCESSORS
@@ -66,9 +67,10 @@ def package(
     pipeline: Path, archive: Path | None, processors: tuple[str, ...], with_packages: bool, quiet: bool
 ) -> None:
     """Write a PIPELINE file, all that it needs and the compiled engine to one archive for `spark-submit`."""
-    from spark_runtime.pipeline.package import write_package
+    from spark_runtime.pipeline.package import files_of_job, write_package
 
     archive = archive or Path(f"{pipeline.stem}.zip")
+    refuse_overwriting([archive], files_of_job(pipeline))
     write_package(pipeline, archive, kernels(processors, quiet), with_packages=with_packages)
     if quiet:
         return

@@ -8,13 +8,15 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cep.commands.match import require_order
+from cep.commands.match import input_paths, require_order
 from cep.commands.options import only_option, set_option, streams_option
+from cep.commands.outputs import event_inputs, files_at, refuse_overwriting, rule_inputs
 
 _MOST_ATTEMPTS = 20
 
@@ -63,10 +65,11 @@ def plot(  # noqa: PLR0913 - an option of the command is an argument
         )
     if not of_matches and not inputs and (key or input_format):
         raise click.UsageError("--key and --input-format are for a time line: write --input FILE")
+    refuse_overwriting([output], files_at(rules) if of_matches else rule_inputs(rules, streams))
     if of_matches:
         title, drawn = _of_matches(rules, only, key)
     elif inputs:
-        title, drawn = _of_events(rules, inputs, streams, only, parameters, key, input_format)
+        title, drawn = _of_events(rules, inputs, streams, only, parameters, key, input_format, output)
     else:
         title, drawn = _of_rules(rules, streams, only, parameters, picture)
     if picture == "html":
@@ -107,9 +110,11 @@ def _of_events(
     parameters: Mapping[str, str],
     key: Sequence[str],
     input_format: str | None,
+    output: Path | None,
 ) -> tuple[str, str]:
     """Return the time line of one rule and key, from the answer of `cep why`."""
     from cep.commands.why import compiled_rule, replayed
+    from cep.profiles.profile import ENDING
     from cep.why.picture import picture, picture_of_rows, title_of
     from cep.why.reasons import Why
     from cep.why.rows import told
@@ -118,6 +123,9 @@ def _of_events(
     if len(only) > 1:
         raise click.UsageError("a time line is of one rule: write one --only")
     compiled = compiled_rule(rules, streams, only[0] if only else None, parameters)
+    profiles = (found for file in rule_inputs(rules, streams) for found in file.parent.glob(f"*{ENDING}"))
+    events = event_inputs(input_paths(compiled.rule_set, inputs), input_format)
+    refuse_overwriting([output], chain(events, profiles))
     found = replayed(compiled, inputs, input_format)
     answer = told(found, found.key_of(key), limit=_MOST_ATTEMPTS)
     drawn = picture(answer) if isinstance(answer, Why) else picture_of_rows(answer)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cep.commands.options import AS_JSON, progress_option, quiet_option, streams_option, table_or_json
+from cep.commands.outputs import event_inputs, refuse_overwriting
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import InputError
@@ -44,15 +46,17 @@ def profile(
     from cep.formats.files import read_events
     from cep.output.rows import json_line
     from cep.profiles.measuring import measured
-    from cep.profiles.profile import write_profile
+    from cep.profiles.profile import profile_file, write_profile
     from cep.profiles.shown import profile_text
     from cep.settings.schema_file import load_streams
 
     file = streams or _streams_file(inputs[0].partition("=")[2] or inputs[0])
     known = load_streams(file)
     line = progress_line(quiet, progress)
-    for text in inputs:
-        stream, path = _input(text, known)
+    given = [_input(text, known) for text in inputs]
+    read = chain([file], *(event_inputs(path, input_format) for _, path in given))
+    refuse_overwriting([profile_file(file, name) for name in {stream.name for stream, _ in given}], read)
+    for stream, path in given:
         chunks = read_events(path, stream, input_format, ahead=first_guard(stream))
         try:
             found = measured(stream, (_told(chunk, line) for chunk in chunks))

@@ -96,18 +96,24 @@ def write_table(path: str | Path, table: pa.Table, rows: Iterable[Mapping[str, A
         writer_of(path).write(path, table, rows)
 
 
-def write_late(path: str | Path, late: Mapping[Stream, pa.Table]) -> None:
-    """Write late events (`cep.formats.late_events.late_schema`) to a file in the format of its ending.
+def late_files(path: str | Path, streams: Iterable[Stream]) -> dict[Stream, Path]:
+    """Return the file for the late events of each stream: `path` if there is one stream.
 
     With several streams, the events of each have their own file, with the name of the stream before the
     ending.
     """
-    path = Path(path)
-    for stream, events in late.items():
-        file = path if len(late) == 1 else path.with_name(f"{path.stem}.{stream.name}{path.suffix}")
+    path, moving = Path(path), [stream for stream in streams if not stream.is_static]
+    if len(moving) == 1:
+        return {moving[0]: path}
+    return {stream: path.with_name(f"{path.stem}.{stream.name}{path.suffix}") for stream in moving}
+
+
+def write_late(path: str | Path, late: Mapping[Stream, pa.Table]) -> None:
+    """Write late events (`cep.formats.late_events.late_schema`) to `late_files`, by the ending of `path`."""
+    for stream, file in late_files(path, late).items():
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            writer_of(path).write_late(file, events, stream)
+            writer_of(path).write_late(file, late[stream], stream)
 
 
 def _flat(table: pa.Table) -> pa.Table:

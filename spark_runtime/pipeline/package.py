@@ -72,7 +72,7 @@ def write_package(
     InputError
         The pipeline names a file or a folder that only this machine has, or the archive cannot be written.
     """
-    job = _files_of_job(pipeline)
+    job = files_of_job(pipeline)
     root = Path(os.path.commonpath([path.parent for path in job]))
     at = {f"{JOB}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in job}
     inside = pipeline.resolve().relative_to(root).as_posix()
@@ -100,8 +100,11 @@ def _write(file: zipfile.ZipFile, name: str, data: bytes) -> None:
     file.writestr(info, data, zipfile.ZIP_DEFLATED)
 
 
-def _files_of_job(path: Path) -> list[Path]:
-    """Return the pipeline file, and the files of rules, streams and static tables that it names."""
+def files_of_job(path: Path) -> list[Path]:
+    """Return the pipeline file, and the files of rules, streams and static tables that it names.
+
+    Raises RuleError: the pipeline file is wrong.
+    """
     made = load_pipeline(path)
     path = path.resolve()
     rules = [Path(text.name).resolve() for text in made.texts]

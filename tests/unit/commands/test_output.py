@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from cep.commands.cli import main
@@ -72,6 +73,117 @@ def test_two_outputs_with_one_name_are_refused(folder: Path) -> None:
     assert done.exit_code == 2
     assert "`a.csv` is named for two outputs" in done.output
     assert not (folder / "a.csv").exists()
+
+
+@pytest.fixture
+def everything(folder: Path) -> Path:
+    """Return a folder with a file of each kind that a command reads."""
+    Path("rules").mkdir()
+    for name in ("rules/a.cep", "other.cep"):
+        Path(name).write_text(Path("card_testing.cep").read_text())
+    Path("streams.json").write_text(json.dumps(yaml.safe_load(Path("streams.yaml").read_text())))
+    assert cep("profile", "events.jsonl").exit_code == 0
+    Path("events.html").write_bytes(Path("events.jsonl").read_bytes())
+    Path("events.hard.jsonl").hardlink_to("events.jsonl")
+    Path("truth.jsonl").write_text(
+        '{"rule": "card_testing", "card_id": "c1", "start": "2024-05-01T00:00:00Z", '
+        '"end": "2024-05-02T00:00:00Z"}\n'
+    )
+    Path("pipeline.yaml").write_text(
+        "rules: [rules]\nsources: [{stream: transactions, format: json, path: /data/in}]\n"
+        "sinks: [{format: json, path: /data/out}]\nmode: batch\n"
+    )
+    for name in ("matches.jsonl", "matches.csv", "sink/part.parquet"):
+        assert cep("match", "card_testing.cep", "-i", "events.jsonl", "-o", name).exit_code == 0
+    return folder
+
+
+_EVENTS = "-i events.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        (f"match card_testing.cep {_EVENTS} --streams streams.json -o streams.json", "streams.json"),
+        (f"match card_testing.cep {_EVENTS} -o ./events.hard.jsonl", "events.jsonl"),
+        (f"match card_testing.cep {_EVENTS} -o of_rule.jsonl", "card_testing.cep"),
+        (f"match rules {_EVENTS} --dead-letter of_folder.jsonl", "rules/a.cep"),
+        (f"match rules {_EVENTS} --late of_streams.jsonl", "streams.yaml"),
+        (f"match rules {_EVENTS} --shadow-output of_streams.jsonl", "streams.yaml"),
+        (f"backtest card_testing.cep {_EVENTS} --truth truth.jsonl -o truth.jsonl", "truth.jsonl"),
+        (f"backtest rules --against other.cep {_EVENTS} -o of_other.jsonl", "other.cep"),
+        ("backtest rules -i events.html --input-format json --report events.html", "events.html"),
+        (f"backtest rules {_EVENTS} --report of_folder.html", "rules/a.cep"),
+        ("plot card_testing.cep -o card_testing.cep", "card_testing.cep"),
+        ("plot rules -o streams.yaml", "streams.yaml"),
+        ("plot rules -o rules/../rules/a.cep", "rules/a.cep"),
+        (f"plot card_testing.cep {_EVENTS} --key c1 -o events.jsonl", "events.jsonl"),
+        (f"plot rules {_EVENTS} --key c1 -o transactions.profile.json", "transactions.profile.json"),
+        ("plot matches.jsonl -o matches.jsonl", "matches.jsonl"),
+        ("plot matches.csv -o matches.csv", "matches.csv"),
+        ("plot sink -o sink/part.parquet", "sink/part.parquet"),
+        ("profile transactions.profile.json", "transactions.profile.json"),
+        ("profile events.jsonl --streams transactions.profile.json", "transactions.profile.json"),
+        ("package pipeline.yaml --cpu host -o pipeline.yaml", "pipeline.yaml"),
+        ("package pipeline.yaml --cpu host -o rules/a.cep", "rules/a.cep"),
+        ("package pipeline.yaml --cpu host -o streams.yaml", "streams.yaml"),
+    ],
+)
+def test_no_output_replaces_a_file_that_the_command_reads(everything: Path, line: str, file: str) -> None:
+    for name in ("of_rule.jsonl", "of_folder.jsonl", "of_streams.jsonl", "of_other.jsonl", "of_folder.html"):
+        Path(name).symlink_to(file)
+    if "--streams transactions" in line:
+        Path("transactions.profile.json").write_bytes(Path("streams.json").read_bytes())
+    before = Path(file).read_bytes()
+    done = cep(*line.split())
+    assert done.exit_code == 2, done.output
+    assert f"{Path(file).name}` is an input, and an output would replace it" in done.output
+    assert Path(file).read_bytes() == before
+
+
+def test_an_output_never_replaces_the_file_behind_standard_input(folder: Path) -> None:
+    before = Path("events.jsonl").read_bytes()
+    done = in_shell("cep match card_testing.cep -i - --format json -o events.jsonl < events.jsonl")
+    assert done.returncode == 2
+    assert "is an input, and an output would replace it" in done.stderr
+    assert Path("events.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("other", ["new/../o.jsonl", "{folder}/o.jsonl", "hard.jsonl", "link.jsonl"])
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("option", ["--dead-letter", "--late", "--shadow-output"])
+def test_two_outputs_to_one_file_are_refused_however_it_is_written(
+    folder: Path, other: str, is_new: bool, option: str
+) -> None:
+    Path("link.jsonl").symlink_to("o.jsonl")
+    if not is_new or other == "hard.jsonl":
+        Path("o.jsonl").write_text("")
+        Path("hard.jsonl").hardlink_to("o.jsonl")
+    other = other.format(folder=folder)
+    done = cep("match", "card_testing.cep", "-i", "events.jsonl", "-o", "o.jsonl", option, other)
+    assert done.exit_code == 2, done.output
+    assert f"`{other}`, which is the file `o.jsonl`, is named for two outputs" in done.output
+
+
+@pytest.mark.parametrize(
+    ("outputs", "says"),
+    [
+        ("--late late.jsonl -o late.a.jsonl", "is named for two outputs"),
+        ("--late events.jsonl", "`events.a.jsonl` is an input"),
+    ],
+)
+def test_the_file_of_late_events_of_each_stream_is_an_output(folder: Path, outputs: str, says: str) -> None:
+    schema = "{event_time: ts, schema: {id: string, ts: timestamp}}"
+    Path("streams.yaml").write_text(f"streams:\n  a: {schema}\n  b: {schema}\n")
+    Path("both.cep").write_text(
+        "RULE both FROM a, b PARTITION BY id PATTERN x -> y WITHIN 1 HOUR "
+        "DEFINE x ON a AS id IS NOT NULL, y ON b AS id IS NOT NULL"
+    )
+    for name in ("events.a.jsonl", "events.b.jsonl"):
+        Path(name).write_text('{"id": "1", "ts": "2024-05-01T10:00:00Z"}\n')
+    done = cep(*f"match both.cep -i a=events.a.jsonl -i b=events.b.jsonl {outputs}".split())
+    assert done.exit_code == 2, done.output
+    assert says in done.output
 
 
 @pytest.fixture
