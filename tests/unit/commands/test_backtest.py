@@ -93,6 +93,36 @@ def test_the_matches_are_those_of_a_run(folder: Path) -> None:
     assert Path("found.jsonl").read_text() == Path("matches.jsonl").read_text() != ""
 
 
+def test_keys_of_digits_are_those_of_the_matches(folder: Path) -> None:
+    text = Path("events.jsonl").read_text()
+    Path("events.jsonl").write_text(text.replace('"c3"', '"003"'))
+    Path("truth.csv").write_text("rule,start,end,card\ndrain,2024-05-02,2024-05-03,003\n")
+    (found,) = json.loads(
+        cep_prints("backtest drain.cep -i events.jsonl --truth truth.csv --set small=10 --format json")
+    )["rules"]
+    assert (found["planted"], found["found"], found["recall"]) == (1, 1, 1.0)
+    text = cep_prints("tune drain.cep -i events.jsonl --truth truth.csv --recall 100% --parameter small")
+    assert text.splitlines()[-1] == "proposed: --set small=9"
+
+
+def test_a_truth_without_stories_has_no_recall(folder: Path) -> None:
+    Path("truth.csv").write_text("rule,start,end,card\n")
+    assert cep_prints("backtest drain.cep -i events.jsonl --truth truth.csv") == (
+        "rule   alerts  a day  keys\ndrain       2    0.4     2\n\n"
+        "13 events, 2024-05-01 to 2024-05-06, 5 days\n"
+    )
+    result = cep("tune", "drain.cep", *INPUT, "--truth", "truth.csv", "--recall", "90%")
+    assert "no value of `small` gives a recall of at least 90%" in result.stdout
+
+
+def test_the_columns_of_a_truth_are_shown_as_text(folder: Path) -> None:
+    Path("truth.jsonl").write_text('{"rule": "drain", "\\ud800\\u001b[31m": 1}\n')
+    result = cep("backtest", "drain.cep", *INPUT, "--truth", "truth.jsonl")
+    assert result.exit_code == 1
+    assert "`truth.jsonl` has no column `start`, `end`" in result.stderr
+    assert "\\ud800\\x1b[31m" in result.stderr
+
+
 def test_a_sweep_has_a_row_for_each_value(folder: Path) -> None:
     assert cep_prints("backtest drain.cep -i events.jsonl --truth truth.csv --sweep small=2,5,10") == (
         "drain\n"
