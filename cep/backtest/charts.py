@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
 from cep.backtest.figures import Figures, percent, rate
 from cep.explain import svg
@@ -40,7 +39,7 @@ def _bars(
             height = (_BAND - 12) * n / most
             x, y = _LEFT + (number + 0.1) * width, top + _BAND - 10 - height
             yield (
-                f"<g><title>{escape(day)}: {n:,}</title>"
+                f"<g><title>{svg.escape(day)}: {n:,}</title>"
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.8 * width, 1):.1f}" height="{height:.1f}" '
                 'class="match"/></g>'
             )
@@ -86,7 +85,7 @@ def _curve(
     yield svg.path("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y, _, _ in places), "line bar")
     free = 0.0
     for x, y, words, value in places:
-        about = escape(f"{value}: {words}")
+        about = svg.escape(f"{value}: {words}")
         yield f'<g><title>{about}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="match"/></g>'
         if x >= free:  # figures that would cover each other are left to the titles
             yield svg.label(x, y - 8, words, "soft", "middle")

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from cep.backtest.history import Backtest, Scope, day_of
 from cep.backtest.truth import Same, Score, score, truth_in
+from cep.diagnostics.safe_text import for_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def figure_cells(
 
 def table_text(heading: Sequence[str], rows: Iterable[Sequence[str]], n_words: int = 1) -> str:
     """Return cells in columns, the first `n_words` to the left, all others to the right."""
-    lines = [list(heading), *map(list, rows)]
+    lines = [list(map(for_cell, line)) for line in (heading, *rows)]
     widths = [max(len(line[number]) for line in lines) for number in range(len(heading))]
     return "\n".join(
         "  ".join(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
+
+from cep.explain.svg import escape
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --soft: #6b7280; --rule: #d9dee7; --paper: #ffffff; }

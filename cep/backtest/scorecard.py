@@ -154,7 +154,7 @@ def card_text(cards: Sequence[Card]) -> str:
         ]
         for card in cards
     ]
-    lines = table_text(heading, rows).splitlines()
+    lines = table_text(heading, rows).split("\n")
     reasons = ["", *(card.reason for card in cards)]
     width = max(map(len, lines))
     shown = zip(lines, reasons, strict=True)

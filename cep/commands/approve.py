@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cep.commands.group import tell
 from cep.commands.options import shadow_option
 
 if TYPE_CHECKING:
@@ -49,16 +50,16 @@ def approve(pipeline: str, by: str | None, shadow: Sequence[str]) -> None:
     made = load_pipeline(pipeline, shadow=shadow)
     if not made.is_stream or made.reload is not Reload.AFTER_APPROVAL:
         why = f"it has `reload: {made.reload}`" if made.is_stream else "it is a batch"
-        click.echo(f"`{pipeline}` needs no approval: {why}")
+        tell(f"`{pipeline}` needs no approval: {why}")
         return
     files = files_of(made.checkpoint)
     before, found = proposed(files, made)
     for line in found.lines():
-        click.echo(line)
+        tell(line)
     if found.is_same:
-        click.echo("nothing to approve: the rules are those of the checkpoint")
+        tell("nothing to approve: the rules are those of the checkpoint")
         return
     time = datetime.now(UTC).isoformat(timespec="seconds")
     with umask(made.file_mode.umask):
         record(files, Approval(before.version, found.rules.version, by or getpass.getuser(), time))
-    click.echo(f"approved: the rules {found.rules.version} may follow {before.version}")
+    tell(f"approved: the rules {found.rules.version} may follow {before.version}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cep.commands.group import EXIT_PASSED_OVER
+from cep.commands.group import EXIT_PASSED_OVER, tell
 from cep.commands.options import progress_option, quiet_option
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def backfill(  # noqa: PLR0913 - an option of the command is an argument
         raise click.UsageError("--gaps reads all of the past: leave --from out")
     made = load_pipeline(pipeline)
     if not made.is_stream:
-        click.echo(f"`{pipeline}` needs no backfill: it is a batch, which reads all events")
+        tell(f"`{pipeline}` needs no backfill: it is a batch, which reads all events")
         return
     if discard:
         was = discarded(made.checkpoint)
-        click.echo("removed the past that was prepared" if was else "nothing was prepared")
+        tell("removed the past that was prepared" if was else "nothing was prepared")
         return
     compile_for(Path(pipeline), quiet)
     line = progress_line(quiet, progress)
@@ -144,24 +144,24 @@ def _fill(pipeline: Pipeline, wanted: Wanted, line: ProgressLine, quiet: bool) -
     if quiet:
         return
     if found.waits:
-        click.echo("gaps wait to be filled: the pipeline does it while it runs, or at its next start")
+        tell("gaps wait to be filled: the pipeline does it while it runs, or at its next start")
         return
     if found.counts.events:
-        click.echo(f"read {found.counts.events:,} events up to micro-batch {found.micro_batch:,}")
+        tell(f"read {found.counts.events:,} events up to micro-batch {found.micro_batch:,}")
     for each in found.filled:
         entry = Entry.of_list(each.entry)
         span = _span(entry.first_us, entry.last_us)
-        click.echo(f"  {entry.loss}, {_names(each.rules)}, {span}: {each.matches:,} missing matches")
+        tell(f"  {entry.loss}, {_names(each.rules)}, {span}: {each.matches:,} missing matches")
     if found.n_withdrawn:
-        click.echo(f"  {found.n_withdrawn:,} reported matches are wrong, and are withdrawn")
+        tell(f"  {found.n_withdrawn:,} reported matches are wrong, and are withdrawn")
     for gap, why in ((left.gap, left.why) for left in found.left):
         span = _span(gap.first_us, gap.last_us)
-        click.echo(f"  {gap.loss}, {_names(gap.rules)}, {span}: not filled: {why}")
+        tell(f"  {gap.loss}, {_names(gap.rules)}, {span}: not filled: {why}")
     if not found.filled:
         before = f", {found.n_before:,} are filled" if found.n_before else ""
-        click.echo(f"nothing to fill{before}")
+        tell(f"nothing to fill{before}")
     elif wanted.matches is PastMatches.ALERT:
-        click.echo("the pipeline fills the gaps while it runs, or at its next start")
+        tell("the pipeline fills the gaps while it runs, or at its next start")
 
 
 def _names(names: Sequence[str]) -> str:
@@ -181,16 +181,16 @@ def _tell_gone(counts: Counts) -> None:
     for what, names in (("are gone", counts.gone), ("have changed since", counts.changed)):
         if names:
             shown = ", ".join(list(names)[:3])
-            click.echo(f"warning: {len(names):,} files that were read then {what}: {shown}", err=True)
+            tell(f"warning: {len(names):,} files that were read then {what}: {shown}", err=True)
     for origin, n in counts.lost.items():
-        click.echo(f"warning: {n:,} messages of `{origin}` that were read then are gone", err=True)
+        tell(f"warning: {n:,} messages of `{origin}` that were read then are gone", err=True)
 
 
 def _tell(found: PastResult, quiet: bool) -> None:
     if quiet:
         return
     counts = found.counts
-    click.echo(f"read {counts.events:,} events up to micro-batch {found.micro_batch:,}")
+    tell(f"read {counts.events:,} events up to micro-batch {found.micro_batch:,}")
     for rule, n in found.matches.items():
-        click.echo(f"  {rule}: {n:,} matches in the past")
-    click.echo("the rules begin with it when the pipeline takes them")
+        tell(f"  {rule}: {n:,} matches in the past")
+    tell("the rules begin with it when the pipeline takes them")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.group import show
+from cep.commands.group import show, tell
 from cep.commands.history import Given, Runner, history_options
 from cep.commands.options import AS_JSON
 from cep.commands.outputs import event_inputs, files_at, refuse_overwriting, rule_inputs
@@ -174,18 +174,19 @@ def _print(
     parts += _sweep_texts(swept)
     if compared is not None:
         parts.append(_compared_text(compared))
-    click.echo("\n\n".join([*parts, range_text(found)]))
+    tell("\n\n".join([*parts, range_text(found)]))
 
 
 def _sweep_texts(swept: Sequence[tuple[dict[str, str], Figures]]) -> list[str]:
     """Return a table for each rule."""
     from cep.backtest.figures import figure_cells, table_text
+    from cep.diagnostics.safe_text import for_cell
 
     texts = []
     for rule in dict.fromkeys(one.rule for _, one in swept):
         of_rule = [(values, one) for values, one in swept if one.rule == rule]
         rows = [(", ".join(values), ", ".join(values.values()), one) for values, one in of_rule]
-        texts.append(f"{rule}\n{table_text(*figure_cells(rows))}")
+        texts.append(f"{for_cell(rule)}\n{table_text(*figure_cells(rows))}")
     return texts
 
 

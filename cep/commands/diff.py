@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.group import EXIT_PROBLEMS, EXIT_STATE_ENDS
+from cep.commands.group import EXIT_PROBLEMS, EXIT_STATE_ENDS, tell
 from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option, table_or_json
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def diff(  # noqa: PLR0913 - an option of the command is an argument
     else:
         _show(changes, stored)
         if inputs:
-            click.echo("\n".join(("", *_fired_lines(compared, limit))))
+            tell("\n".join(("", *_fired_lines(compared, limit))))
     if not changes.keeps_all:
         click.get_current_context().exit(EXIT_PROBLEMS if changes.refusals else EXIT_STATE_ENDS)
 
@@ -171,7 +171,7 @@ def _show_fired(compared: Sequence[Fired], limit: int, output_format: str) -> No
     if AS_JSON[output_format]:
         click.echo(json.dumps({"matches": list(map(_fired_json, compared))}, ensure_ascii=False, indent=2))
     else:
-        click.echo("\n".join(_fired_lines(compared, limit)))
+        tell("\n".join(_fired_lines(compared, limit)))
 
 
 def _fired_json(fired: Fired) -> dict[str, Any]:
@@ -183,7 +183,6 @@ def _fired_json(fired: Fired) -> dict[str, Any]:
 
 def _fired_lines(compared: Sequence[Fired], limit: int) -> Iterator[str]:
     """Yield a line for each rule, then one for each key and day on which something differs."""
-    from cep.diagnostics.safe_text import for_terminal
     from cep.output.compare import by_rule
 
     sums = by_rule(compared)
@@ -199,7 +198,7 @@ def _fired_lines(compared: Sequence[Fired], limit: int) -> Iterator[str]:
         key = ", ".join(f"{name} {value}" for name, value in item.key)
         words = (("moved", item.moved), ("newly", item.newly), ("no longer", item.no_longer))
         told = ", ".join(f"{word} {number:,}" for word, number in words if number)
-        yield for_terminal(f"{item.day}  {item.rule:<{width}}  {key}: {told}")
+        yield f"{item.day}  {item.rule:<{width}}  {key}: {told}"
     if len(differing) > limit:
         yield f"... and {len(differing) - limit:,} more; see --limit and --format json"
 
@@ -275,11 +274,11 @@ def _show(changes: Changes, stored: _Stored | None) -> None:
             told.append(begins)
         elif change.verdict is Verdict.CHANGED:
             told.append(f"{begins} again" if begins == "it begins" else begins)
-        click.echo(f"{change.verdict.value:<8}  {change.rule:<{width}}  {'; '.join(told)}".rstrip())
+        tell(f"{change.verdict.value:<8}  {change.rule:<{width}}  {'; '.join(told)}".rstrip())
     for item in changes.inputs:
-        click.echo(f"{item.verdict.value:<8}  input {item.name}")
+        tell(f"{item.verdict.value:<8}  input {item.name}")
     for refusal in changes.refusals:
-        click.echo(f"refused   {refusal.fact}\n          help: {refusal.help}")
+        tell(f"refused   {refusal.fact}\n          help: {refusal.help}")
 
 
 def _counted(n_runs: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cep.commands.group import show
+from cep.commands.group import show, tell
 from cep.commands.options import only_option, set_option, streams_option
 
 
@@ -56,4 +56,4 @@ def explain(
         from cep.explain.stages import show_stages
 
         shown = show_stages(compiled, stage)
-    click.echo("\n".join(shown), nl=False)
+    tell("\n".join(shown).removesuffix("\n"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cep.commands.approve import files_of
+from cep.commands.group import tell
 from cep.commands.options import AS_JSON
 from cep.commands.state import format_option, show_table
 
@@ -49,7 +50,7 @@ def gaps(place: str, rule: str | None, output_format: str) -> None:
         rows = [_row(gap, rule) for gap in found]
         show_table(list(rows[0]), rows)
     else:
-        click.echo("no gaps")
+        tell("no gaps")
 
 
 def _as_json(gap: Gap) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cep.commands.approve import files_of
+from cep.commands.group import tell
 from cep.commands.options import AS_JSON, table_or_json
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def history(checkpoint: str, shows_diff: bool, version: str | None, output_forma
         if AS_JSON[output_format]:
             click.echo(json.dumps(_as_json(generation), ensure_ascii=False))
         else:
-            click.echo("\n".join(_lines(generation, before)))
+            tell("\n".join(_lines(generation, before)))
             if shows_diff and before is not None:
                 click.echo("".join(_difference(before, generation.rules)), nl=False)
         before = generation.rules
@@ -78,23 +79,21 @@ def restore_rules(checkpoint: str, number: int, to: Path | None, dry_run: bool) 
         raise click.UsageError(f"there is no generation {number}: the latest is {generations[-1].number}")
     found = rules_back(generations, number, to)
     for line in change_lines(found.changes):
-        click.echo(line)
+        tell(line)
     if not dry_run:
         found.apply()
     would = "would be " if dry_run else ""
     for path in found.written:
-        click.echo(f"{would}written: {path}")
+        tell(f"{would}written: {path}")
     for path in found.removed:
-        click.echo(f"{would}removed: {path}")
+        tell(f"{would}removed: {path}")
     if not found.written and not found.removed:
-        click.echo(f"nothing to write: the files have the rules of generation {number}")
+        tell(f"nothing to write: the files have the rules of generation {number}")
     if found.other_streams:
         names = ", ".join(f"`{name}`" for name in found.other_streams)
-        click.echo(f"note: {names} was declared otherwise then; the streams file is left as it is")
+        tell(f"note: {names} was declared otherwise then; the streams file is left as it is")
     if found.written and to is None and not dry_run:
-        click.echo(
-            "the pipeline takes them after `cep approve PIPELINE`, or at once with `reload: on change`"
-        )
+        tell("the pipeline takes them after `cep approve PIPELINE`, or at once with `reload: on change`")
 
 
 def _lines(generation: Generation, before: StoredRules | None) -> Iterator[str]:
@@ -148,11 +147,11 @@ def _show_version(generations: Sequence[Generation], version: str) -> None:
             since = f"from micro-batch {generation.batch:,}{until}"
             if generation.batch < 0:
                 since = _BEFORE
-            click.echo(f"{rule}: generation {generation.number}, {since}, {generation.cause.time or '-'}")
+            tell(f"{rule}: generation {generation.number}, {since}, {generation.cause.time or '-'}")
             for text in generation.rules.texts:
                 for tree in read_rules(text)[0]:
                     if tree.name.text == rule:
-                        click.echo(f"{text.text[tree.span.start : tree.span.end].strip()}\n")
+                        tell(f"{text.text[tree.span.start : tree.span.end].strip()}\n")
         before = generation.rules.versions
     if not is_known:
         raise click.UsageError(f"no rule of this checkpoint has the version {version}")

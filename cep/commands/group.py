@@ -50,13 +50,16 @@ class ErrorReportingGroup(click.Group):
                 setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.ClickException as error:
+            vars(error).update(message=for_terminal(error.message))  # it may name rules
+            raise
+        except (click.exceptions.Exit, click.Abort):
             raise
         except RuleError as error:
             click.echo(shown(error.diagnostics, sys.stderr), err=True)
             ctx.exit(EXIT_PROBLEMS)
         except CepError as error:
-            click.echo(for_terminal(str(error)), err=True)
+            tell(str(error), err=True)
             ctx.exit(EXIT_PROBLEMS)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
@@ -67,7 +70,7 @@ class ErrorReportingGroup(click.Group):
             if isinstance(error, OSError) and _is_of_output(error):
                 ctx.exit(_without_output(error))
             first_line = (str(error).splitlines() or [""])[0]
-            click.echo(
+            tell(
                 f"internal error: {type(error).__name__}: {first_line}\n"
                 "This is a fault of spark-cep: please report it, with the output of `cep --debug ...`.",
                 err=True,
@@ -99,6 +102,11 @@ def _without_output(error: OSError) -> int:
         click.echo(str(write_error("standard output", error)), err=True)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is written at the end
     return EXIT_UNREAD if error.errno == errno.EPIPE else EXIT_PROBLEMS
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print a text for people, which names and values of data must not make a command for the terminal."""
+    click.echo(for_terminal(text), err=err)
 
 
 def show(problems: Sequence[Diagnostic], err: bool = True) -> None:

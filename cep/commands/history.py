@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.group import EXIT_PASSED_OVER
+from cep.commands.group import EXIT_PASSED_OVER, tell
 from cep.commands.match import Reading, input_option, input_paths, require_order
 from cep.commands.options import (
     Command,
@@ -136,7 +136,7 @@ class Given:
             {str(rule) for rule in stories["rule"].to_pylist()} - {rule.name for rule in rules.rules}
         )
         if others and not self.quiet:
-            click.echo(f"`{self.truth}` is also about rules that do not run: {', '.join(others)}", err=True)
+            tell(f"`{self.truth}` is also about rules that do not run: {', '.join(others)}", err=True)
         return Truth(stories, found, scope)
 
 
@@ -257,7 +257,7 @@ class Runner:
         assert found is not None
         rules = found.rules
         for line in loss_lines(found.counts, rules.inputs, "", rules.read_columns, kept=[]):
-            click.echo(line, err=True)
+            tell(line, err=True)
         if found.counts.passed_over or not rules.read_columns.isdisjoint(found.counts.absent_columns):
             click.get_current_context().exit(EXIT_PASSED_OVER)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from cep.commands.group import EXIT_PASSED_OVER, show
+from cep.commands.group import EXIT_PASSED_OVER, show, tell
 from cep.commands.options import (
     Command,
     only_option,
@@ -191,7 +191,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         read, names = rule_set.read_columns, rule_set.shadow
         lines = summary_lines(counts, seconds, rule_set.inputs, instead, read, shadow=names)
     for line in lines:
-        click.echo(line, err=True)
+        tell(line, err=True)
     if counts.passed_over or not rule_set.read_columns.isdisjoint(counts.absent_columns):
         click.get_current_context().exit(EXIT_PASSED_OVER)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from cep.commands.group import tell
+
 MOST_KEY_GROUPS = 10_000
 
 
@@ -20,7 +22,7 @@ def savepoint(checkpoint: str, directory: str) -> None:
 
     manifest = save(checkpoint, directory)
     n_bytes = sum(file.bytes for file in manifest.files.values())
-    click.echo(
+    tell(
         f"wrote {directory}: micro-batch {manifest.micro_batch:,}, watermark {manifest.watermark or '-'}, "
         f"{manifest.key_groups:,} key groups, {n_bytes:,} bytes"
     )
@@ -59,8 +61,8 @@ def restore(directory: str, checkpoint: str, key_groups: int | None, pipeline: s
     found = restored(directory, checkpoint, key_groups, made)
     for change in found.changes.rules:
         if change.verdict is not Verdict.SAME:
-            click.echo(f"rule {change.rule}: {change.verdict}{''.join(f', {why}' for why in change.reasons)}")
-    click.echo(
+            tell(f"rule {change.rule}: {change.verdict}{''.join(f', {why}' for why in change.reasons)}")
+    tell(
         f"wrote {checkpoint}: continues after micro-batch {found.manifest.micro_batch:,}, "
         f"{found.n_groups:,} key groups"
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.group import show
+from cep.commands.group import show, tell
 from cep.commands.history import Given, Runner, history_options
 from cep.commands.options import AS_JSON, Amount
 
@@ -77,7 +77,7 @@ def scorecard(
     if AS_JSON[given.output_format]:
         click.echo(json_line({**range_data(found), "rules": [card.as_data() for card in cards]}))
     else:
-        click.echo(f"{card_text(cards)}\n\n{range_text(found)}")
+        tell(f"{card_text(cards)}\n\n{range_text(found)}")
     known = set(found.matches["match_id"].to_pylist())
     n_unknown = sum(match not in known for match in judged)
     if n_unknown and not given.quiet:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cep.commands.group import tell
 from cep.commands.options import AS_JSON, table_or_json
 from cep.schema.time_literals import time_for_people
 
@@ -309,7 +310,7 @@ def _show(rows: Sequence[Row], output_format: str, nothing: str = "no open runs"
             click.echo(json.dumps(row, ensure_ascii=False, default=str))
         return
     if not rows:
-        click.echo(nothing)
+        tell(nothing)
     last: list[str] = []
     for row in rows:
         if list(row) != last:
@@ -328,7 +329,7 @@ def show_table(names: list[str], rows: Iterable[Row]) -> None:
     ]
     widths = [max(len(line[place]) for line in cells) for place in range(len(names))]
     for line in cells:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        tell("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def cell(value: object) -> str:

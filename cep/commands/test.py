@@ -155,10 +155,10 @@ def _text_of(match: str) -> str:
 
     if match == "-":
         return sys.stdin.read()
-    if match.lstrip()[:1] in ("{", "[", "") or len(match.splitlines()) > 1:
+    if match.lstrip()[:1] in ("{", "[", "") or "\n" in match.strip():
         return match
     try:
-        return Path(match).read_text(encoding="utf-8")
+        return Path(match).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(
@@ -197,7 +197,7 @@ def _record(
         of_one = sum(one.tree.source.name == rule.tree.source.name for one in compiled.rules)
         first += f"rule: {rule.name}\n" if of_one != 1 or len(compiled.rules) > 1 else ""
         before = first + "cases:\n"
-    elif case.splitlines()[0] in before.splitlines():
+    elif case.split("\n")[0] in before.split("\n"):
         raise InputError(
             "E0676", f"`{file}` has a test of match {found['match_id']}", "remove it there first"
         )

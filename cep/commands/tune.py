@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cep.commands.group import tell
 from cep.commands.history import Given, Runner, history_options, share_of
 from cep.commands.options import AS_JSON, Amount
 
@@ -86,7 +87,10 @@ def tune(
         ]
         text = "\n\n".join(proposal_text(one, goal) for one in proposals)
         data = [_as_data(one) for one in proposals]
-    click.echo(json_line(data) if AS_JSON[given.output_format] else text)
+    if AS_JSON[given.output_format]:
+        click.echo(json_line(data))
+    else:
+        tell(text)
     runner.tell_losses()
 
 

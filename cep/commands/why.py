@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cep.commands.group import show
+from cep.commands.group import show, tell
 from cep.commands.match import input_option, input_paths, require_order
 from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option, table_or_json
 from cep.commands.progress_line import progress_line
@@ -98,7 +98,10 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
         from cep.why.summary import funnel
 
         counts = funnel(with_steps(found))
-        click.echo(json_line(as_data(counts, source)) if AS_JSON[output_format] else funnel_text(counts))
+        if AS_JSON[output_format]:
+            click.echo(json_line(as_data(counts, source)))
+        else:
+            tell(funnel_text(counts))
         return
     answer = told(found, found.key_of(key), at_us, limit)
     if AS_JSON[output_format]:

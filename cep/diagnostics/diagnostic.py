@@ -164,7 +164,7 @@ def _block(diagnostic: Diagnostic, lines: Lines | None, color: bool) -> str:
     out = [paint(style, f"{severity}[{diagnostic.code}]") + paint(_BOLD, f": {_visible(diagnostic.title)}")]
     if diagnostic.source is not None and lines is not None:
         if diagnostic.span is None:
-            out.append(paint(_BLUE, "  --> ") + diagnostic.source.name)
+            out.append(paint(_BLUE, "  --> ") + _visible(diagnostic.source.name))
         else:
             out += _excerpt(diagnostic, diagnostic.source, diagnostic.span, lines, paint, style)
     if diagnostic.help:
@@ -196,7 +196,7 @@ def _excerpt(
     note = paint(style, f"{carets} {_visible(label)}".rstrip())
     gutter = " " * len(number)
     return [
-        f"{gutter}{paint(_BLUE, ' -->')} {source.name}:{line}:{column}",
+        f"{gutter}{paint(_BLUE, ' -->')} {_visible(source.name)}:{line}:{column}",
         paint(_BLUE, f" {gutter} |"),
         f"{paint(_BLUE, f' {number} |')} {before}{marked}{after}".rstrip(),
         f"{paint(_BLUE, f' {gutter} |')} {' ' * _width(before)}{note}",

@@ -12,6 +12,11 @@ def for_terminal(text: str) -> str:
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
+def for_cell(text: str) -> str:
+    """Return a text of data for one line of a terminal, with all unprintable characters escaped."""
+    return for_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def _printable(sign: str) -> str:
     return sign if sign.isprintable() or sign in "\n\t" else sign.encode("unicode_escape").decode()
 

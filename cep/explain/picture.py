@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cep.compiler import ir
 from cep.compiler.automaton import nfa
 from cep.compiler.compile import CompiledRule
+from cep.diagnostics.safe_text import for_cell
 from cep.explain.feeds import fed
 
 MATCH = "match"
@@ -103,7 +104,8 @@ def _name(state: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """Quote `text` for Graphviz, with unprintable characters escaped."""
+    return '"' + for_cell(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def _entities(text: str) -> str:

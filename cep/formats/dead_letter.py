@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from cep.diagnostics.safe_text import for_terminal
+from cep.diagnostics.safe_text import for_cell
 from cep.expression import Type
 from cep.schema.stream import UNITS, Field, Stream
 
@@ -80,7 +80,7 @@ def not_of_type(field: Field, form: str = "") -> str:
 def _shown(value: str) -> str:
     """Return a value shortened, with unprintable characters escaped: reasons are shown on terminals."""
     shown = value if len(value) <= MAX_SHOWN else value[:MAX_SHOWN] + "..."
-    return for_terminal(shown).replace("\n", "\\n").replace("\t", "\\t")
+    return for_cell(shown)
 
 
 def _advice(field: Field, value: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from cep.diagnostics.safe_text import for_terminal
+from cep.diagnostics.safe_text import for_cell, for_terminal
 from cep.expression import Type
 from cep.output.rows import columns_of, match_rows
 from cep.rule_set import MATCH_COLUMNS, RuleSet
@@ -32,7 +32,7 @@ def match_tables(rules: RuleSet, matches: pa.Table) -> Iterator[Table]:
         name = row["rule"]
         shown = [column for column in columns[name] if column not in ("rule", *MATCH_COLUMNS)]
         if name not in tables:
-            title = f"{name}: {by_name[name].title}" if by_name[name].title else name
+            title = for_cell(f"{name}: {by_name[name].title}" if by_name[name].title else name)
             table = Table(
                 title=Text(title, style="bold"),
                 title_justify="left",
@@ -77,7 +77,7 @@ def _heading(column: str) -> Text:
         if lines[-1] and len(lines[-1]) + len(word) > _MAX_HEADING:
             lines.append("")
         lines[-1] += word
-    return Text("\n".join(lines))
+    return Text("\n".join(map(for_cell, lines)))
 
 
 def _duration(length: timedelta) -> str:
@@ -111,6 +111,7 @@ def cell(value: object) -> str:
         case list():
             return f"[{', '.join(cell(item) or 'NULL' for item in value)}]"
         case dict():
-            return ", ".join(f"{name} {cell(item)}" for name, item in value.items() if item is not None)
+            items = ((for_cell(name), item) for name, item in value.items() if item is not None)
+            return ", ".join(f"{name} {cell(item)}" for name, item in items)
         case _:
             return for_terminal(str(value))

@@ -38,10 +38,12 @@ def read_match(text: str) -> dict[str, Any]:
     Raises InputError (E0676): it is none.
     """
     try:
-        found = json.loads(text.strip().splitlines()[0] if text.strip() else "")
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not {"rule", "match_id", "match_start", "match_end"} <= found.keys():
+        found: dict[str, Any] = json.loads(text.strip().split("\n")[0])
+        for name in ("match_start", "match_end"):
+            time_of(found[name])  # TypeError: it is no object
+    except (ValueError, TypeError, KeyError, RecursionError):
+        found = {}
+    if not all(isinstance(found.get(name), str) for name in ("rule", "match_id")):
         raise InputError(
             "E0676", "this is no match", "give a line of JSON as `cep match` writes it, or a file with one"
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cep.diagnostics.diagnostic import excerpt, render, to_json
+from cep.diagnostics.safe_text import for_cell
 from cep.errors import Diagnostic
 from cep.output.junit import Test, junit
 from cep.rule_tests.coverage import Covered
@@ -49,14 +50,14 @@ def _lines(result: FileResult, color: bool, quiet: bool) -> Iterator[str]:
         return
     if quiet and not result.n_failed:
         return
-    yield result.file
+    yield for_cell(result.file)
     for case in result.cases:
-        yield f"  {'FAILED' if case.problems else 'passed'}  {case.name}"
+        yield f"  {'FAILED' if case.problems else 'passed'}  {for_cell(case.name)}"
         if case.problems:
             yield "\n" + render(case.problems, color) + "\n"
     if result.covered is not None and result.covered.n_all:
         yield f"  transitions: {result.covered.n_taken} of {result.covered.n_all} taken"
-        yield from (f"    {text}" for text in result.covered.missing)
+        yield from (f"    {for_cell(text)}" for text in result.covered.missing)
     if result.mutated is not None:
         n = len(result.mutated.unnoticed)
         yield f"  changes: {result.mutated.n_tried} tried, {n} of them noticed by no case"

@@ -211,6 +211,87 @@ def test_characters_that_steer_a_terminal_are_shown_not_sent(odd_key: Path, line
     assert all(sign not in done.output for sign in "\u202e\x07\x1b")
 
 
+STEERING = "\u202e\x07\x1b\x00\x85"
+
+
+@pytest.fixture
+def odd_rule(odd_key: Path) -> Path:
+    """A rule, `card_testing.cep`, and a former one, `other.cep`, whose name would steer a terminal."""
+    rule = (odd_key / "card_testing.cep").read_text().replace("card_testing", f"`{KEY.strip()}`", 1)
+    (odd_key / "card_testing.cep").write_text(rule)
+    (odd_key / "other.cep").write_text(rule.replace("10 MINUTES", "1 MINUTE"))
+    return odd_key
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "match card_testing.cep -i events.jsonl -o m.jsonl",
+        "backtest card_testing.cep -i events.jsonl",
+        "backtest card_testing.cep -i events.jsonl --against other.cep",
+        "scorecard card_testing.cep -i events.jsonl",
+        "explain card_testing.cep",
+        "explain card_testing.cep --stage nfa",
+        "why card_testing.cep -i events.jsonl --summary",
+        "diff other.cep card_testing.cep",
+        "plot card_testing.cep --format dot",
+        "check card_testing.cep",
+        "lint card_testing.cep",
+        "tune card_testing.cep -i events.jsonl --only nope --max-per-day 5",
+        "why both.cep -i events.jsonl --key x",
+    ],
+)
+def test_the_name_of_a_rule_does_not_steer_a_terminal(odd_rule: Path, line: str) -> None:
+    rule = (odd_rule / "card_testing.cep").read_text()
+    (odd_rule / "both.cep").write_text(rule + rule.replace("<b>", "<c>"))
+    done = cep(*line.split())
+    assert "internal error" not in done.output
+    assert SHOWN in done.output or line.startswith(("check", "lint", "tune"))
+    assert all(sign not in done.output for sign in STEERING)
+
+
+def test_the_table_of_a_rule_does_not_steer_a_terminal(odd_rule: Path) -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from cep.local.match_file import match_file
+    from cep.output.terminal import match_tables
+    from cep.rulebook import load_rules
+
+    rules = load_rules(["card_testing.cep"])
+    screen = Console(file=StringIO(), width=200)
+    for table in match_tables(rules, match_file(rules, "events.jsonl").matches):
+        screen.print(table)
+    assert isinstance(screen.file, StringIO)
+    shown = screen.file.getvalue()
+    assert shown.count(SHOWN) == 2
+    assert all(sign not in shown for sign in STEERING)
+
+
+def test_the_name_of_a_case_does_not_steer_a_terminal(odd_rule: Path) -> None:
+    case = {"events": [{"tx_id": "t", "card_id": "c", "at": "0 s"}], "expect": []}
+    tests = {"rules": "card_testing.cep", "cases": {KEY: case}}
+    (odd_rule / "card_testing.test.yaml").write_text(json.dumps(tests))
+    done = cep("test", "card_testing.cep")
+    assert SHOWN in done.output, done.output
+    assert all(sign not in done.output for sign in STEERING)
+
+
+def test_the_page_of_a_backtest_has_no_characters_that_html_lacks(odd_rule: Path) -> None:
+    done = cep("backtest", "card_testing.cep", "-i", "events.jsonl", "--report", "page.html")
+    assert done.exit_code == 0, done.output
+    page = Path("page.html").read_text()
+    assert "\ufffd[31m" in page
+    assert all(sign not in page for sign in "\x00\x07\x1b")
+
+
+def test_a_name_with_line_feeds_stays_in_its_line_of_a_table(odd_key: Path) -> None:
+    from cep.backtest.figures import table_text
+
+    assert table_text(["rule", "n"], [["a\nb\u2028", "1"]]).split("\n")[1:] == [r"a\nb\u2028  1"]
+
+
 def test_a_picture_of_a_key_with_control_characters_is_xml(odd_key: Path) -> None:
     from xml.etree import ElementTree
 

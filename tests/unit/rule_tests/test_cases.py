@@ -10,6 +10,7 @@ import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -299,6 +300,30 @@ def test_a_recorded_alert_has_the_events_that_it_needs_and_passes() -> None:
     assert "do not report match" in record(line.replace("1.5", "2.5")).output
     assert "error[E0676]: this is no match\n" in record("[]").output
     assert "cannot be read from `nosuch.jsonl`: No such file" in record("nosuch.jsonl").output
+
+
+def test_a_match_with_a_key_that_has_signs_of_line_ends_is_recorded() -> None:
+    events = [
+        {"k": "a\x85b\u2028", "n": n, "ts": f"2024-05-01T00:00:0{n}Z", "kind": kind, "x": 1.5}
+        for n, kind in enumerate("ab")
+    ]
+    Path("taps.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    cep_prints("match pair.cep -i taps.jsonl -q -o m.jsonl")
+    Path("m.jsonl").write_text("\ufeff" + Path("m.jsonl").read_text())
+    result = record("m.jsonl")
+    assert result.exit_code == 0, result.output
+    assert cep_prints("test pair.cep").endswith("1 file, 1 case: all passed\n")
+
+
+@pytest.mark.parametrize(
+    "odd", [{"match_start": None}, {"match_end": "soon"}, {"rule": ["pair"]}, {"match_id": 5}, "[" * 100_000]
+)
+def test_a_line_that_only_looks_like_a_match_is_not_recorded(odd: dict[str, Any] | str) -> None:
+    time = "2024-05-01T00:00:00Z"
+    row = {"rule": "pair", "k": "1", "match_id": "1", "match_start": time, "match_end": time}
+    Path("taps.jsonl").write_text("")
+    result = record(odd if isinstance(odd, str) else json.dumps({**row, **odd}))
+    assert "error[E0676]: this is no match\n" in result.output
 
 
 def test_a_recorded_alert_expects_all_rows_and_is_not_changed_by_defaults() -> None:
