@@ -366,7 +366,7 @@ def test_a_parameter_that_has_no_values_in_between_does_not_stop_the_others(fold
     [
         ("n = 3", "x->{2,n}", "TRUE"),
         ("n = 1", "x->{n}", "TRUE"),
-        ("n = 250", "x->{n}", "TRUE"),
+        ("n = 400", "x->{n}", "TRUE"),
         ("n = 30 MINUTES", "x ->[10 MINUTES, n] y", "TRUE"),
         ("n = 1", "x", "amount > PREV(amount, n)"),
         ("n = 500 MICROSECONDS", "x -> y WITHIN n", "TRUE"),
