@@ -107,14 +107,24 @@ def _changes(source: Source, text: str) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Replace the text of a file at once; its mode and its line ends stay, and so does a link to it."""
+    """Replace the text of a file at once; its mode and its line ends stay, and so does a link to it.
+
+    Raises InputError: the file cannot be written. A pipe is not: reading it again would wait forever.
+    """
+    from cep.errors import InputError
     from cep.spool.folder import write_whole
     from cep.write_errors import writing
 
+    if not file.is_file():
+        raise InputError(
+            "E0609",
+            f"`{file}` cannot be written: it is no regular file",
+            "write - for standard input, or --diff to see the changes",
+        )
     file = file.resolve()
-    with writing(file):
+    with writing(file), file.open("r+b") as old:  # a file that may not be written is not replaced either
         mode = file.stat().st_mode
-        has_returns = b"\r\n" in file.read_bytes()
+        has_returns = b"\r\n" in old.read()
     write_whole(file, text.replace("\n", "\r\n") if has_returns else text)
     with writing(file):
         file.chmod(mode)

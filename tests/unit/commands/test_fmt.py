@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from click.testing import CliRunner, Result
@@ -73,6 +77,46 @@ def test_line_ends_and_links_stay(folder: Path) -> None:
     assert (folder / "link.cep").is_symlink()
     assert (folder / "other.cep").read_bytes() == LAID_OUT.replace("\n", "\r\n").encode()
     assert fmt(folder).output == "changed 0 of 3 files\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--diff"]])
+def test_a_pipe_is_read_once_and_not_written(folder: Path, options: list[str]) -> None:
+    os.mkfifo(folder / "pipe")
+    line = [sys.executable, "-m", "cep", "fmt", "pipe", *options]
+    with subprocess.Popen(line, cwd=folder, stdout=-1, stderr=-1, text=True) as process:
+        (folder / "pipe").write_text(OTHER)
+        try:
+            output, error = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    if options:
+        assert (process.returncode, "+PATTERN a -> b" in output) == (0, True)
+    else:
+        assert process.returncode == 1
+        assert error.startswith("error[E0609]: `pipe` cannot be written: it is no regular file")
+
+
+_AS_NOBODY = """
+import os
+import cep.errors, cep.spool.folder, cep.write_errors
+from cep.commands.cli import main
+main(["fmt", "--diff", "other.cep"], standalone_mode=False)  # which loads what is needed
+if os.geteuid() == 0:  # who may write every file
+    os.seteuid(65534)
+main(["fmt", "other.cep"])
+"""
+
+
+def test_a_file_that_may_not_be_written_stays() -> None:
+    with TemporaryDirectory() as folder:  # that of pytest is for one user only
+        file = Path(folder, "other.cep")
+        file.write_text(OTHER)
+        file.chmod(0o444)
+        Path(folder).chmod(0o777)
+        line = [sys.executable, "-c", _AS_NOBODY]
+        done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, file.read_text()) == (1, OTHER), done.stderr
+        assert "error[E0617]: " in done.stderr
 
 
 def test_a_file_that_is_missing_is_reported(folder: Path) -> None:
