@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from cep.explain.timeline import Mark, Span
-from cep.local.replay import time_of
+from cep.local.replay import time_of, time_text, word
 from cep.schema.time_literals import time_for_people
 
 _OF_EVENT = ("event_number", "event_variable", "event")
@@ -26,7 +26,11 @@ def key_of_row(row: Mapping[str, Any]) -> str:
     """Return the values of the key of a match: its columns between `rule` and `match_id`."""
     names = list(row)
     columns = names[names.index("rule") + 1 : names.index("match_id")]
-    return ",".join(str(row[name]) for name in columns if row[name] is not None)
+    return ",".join(_text(row[name]) for name in columns if row[name] is not None)
+
+
+def _text(value: Any) -> str:
+    return time_text(time_of(value.isoformat())) if isinstance(value, datetime) else word(value)
 
 
 def spans_of_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
@@ -42,7 +46,7 @@ def spans_of_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
         left_out = _OF_EVENT if _has_event(first) else ()
         measures = list(first)[list(first).index("match_end") + 1 :]
         shown = {name: first[name] for name in measures if name not in left_out}
-        words = ", ".join(f"{name} {value}" for name, value in shown.items() if value is not None)
+        words = ", ".join(f"{name} {word(value)}" for name, value in shown.items() if value is not None)
         lane = ", ".join(part for part in (first["rule"], key_of_row(first)) if part)
         yield Span(lane, start_us, end_us, words or match_id, tuple(_marks(of_match)))
 
@@ -73,7 +77,7 @@ def _marks(rows: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
         of_time = ((name, _us(event.get(name))) for name in times)
         time, time_us = next((pair for pair in of_time if pair[1] is not None), ("", None))
         if time_us is not None:
-            about = ", ".join(f"{name} {value}" for name, value in event.items() if name != time)
+            about = ", ".join(f"{name} {word(value)}" for name, value in event.items() if name != time)
             yield Mark(time_us, row["event_variable"], about)
 
 

@@ -156,9 +156,10 @@ class Keys:
             raise self._which_key(f"`{shown}` has {len(texts)} of {len(self.names)} values of a key", shown)
         try:
             key = tuple(_value(text, kind) for text, kind in zip(texts, self.kinds, strict=True))
-        except ValueError:
+            is_known = rows_of_key(self.table, key, self.table.column_names).any()
+        except (KeyError, ValueError, OverflowError):  # no value of its type, or not UTF-8
             raise self._which_key(f"`{shown}` is no key", shown) from None
-        if not rows_of_key(self.table, key, self.table.column_names).any():
+        if not is_known:
             raise self._which_key(f"no event has the key `{shown}`", shown)
         return key
 
@@ -174,7 +175,7 @@ class Keys:
 
     def _which_key(self, message: str, text: str) -> InputError:
         columns = ", ".join(self.names)
-        known = [",".join(map(key_text, key)) for key in self._known(1000)]
+        known = [",".join(map(key_text, key, self.kinds)) for key in self._known(1000)]
         if text and text in known:  # a value has a comma
             return InputError("E0898", f"{message} ({columns})", "write --key once for each value of the key")
         near = suggestion(text, known[:200]) if text else None
@@ -203,9 +204,16 @@ def rows_of_key(table: pa.Table, key: Sequence[Any], names: Sequence[str]) -> Ma
     return keep
 
 
-def key_text(value: Any) -> str:
+def key_text(value: Any, kind: Type) -> str:
     """Return a value of a key as it is written on the command line."""
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return time_text(value) if kind is Type.TIMESTAMP and value is not None else word(value)
+
+
+def word(value: Any) -> str:
+    """Return a value in a line of text."""
+    if value is None:
+        return "NULL"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _value(text: str, kind: Type) -> Any:
@@ -228,6 +236,12 @@ def time_of(text: str) -> int:
     time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def time_text(us: int) -> str:
+    """Return a point in time in ISO 8601, in UTC, in its shortest exact form."""
+    text = str(np.datetime64(us, "us"))
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + "Z"
 
 
 def replay(

@@ -17,10 +17,10 @@ from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Guard, WatchedMatcher
 from cep.engine.state.runs import n_registers
 from cep.explain.shown import show_bound, show_duration
-from cep.local.replay import Replay, rows_of_key, times_of
+from cep.local.replay import Replay, key_text, rows_of_key, time_text, times_of
 from cep.program.program import STREAM_COLUMN
 from cep.why.attempts import NOTHING, Chain, Lives, distances
-from cep.why.conditions import Conditions, duration_text, time_text
+from cep.why.conditions import Conditions, duration_text, shown_value
 from cep.why.reasons import Attempt, Ending, Event, Failed, Found, Reason, Refusal, Step, Why
 
 MAX_EVENTS = 20_000
@@ -71,10 +71,9 @@ def why(replay: Replay, key: Sequence[Any], at_us: int | None = None, limit: int
     chosen, n_attempts = answer.chosen(at_us, limit)
     if at_us is not None:
         matches = [match for match in matches if match.start_us <= at_us <= match.end_us]
-    names = replay.watched.program.key
     return Why(
         replay.watched.rule.name,
-        dict(zip(names, key, strict=True)),
+        dict(zip(replay.keys.names, map(shown_value, key, replay.keys.kinds), strict=True)),
         len(answer.watched.time_us),
         tuple(matches),
         tuple(answer.attempt(chain) for chain in chosen),
@@ -585,7 +584,8 @@ class Answer:
         )
         if len(found):
             place = int(found[np.argmin(times[rows[found]])])
-            key = ", ".join(str(others.column(name)[place].as_py()) for name in names)
+            values = (others.column(name)[place].as_py() for name in names)
+            key = ", ".join(map(key_text, values, self.replay.keys.kinds))
             event = self._event_of(others, place, -1, int(times[rows[place]]))
             yield Refusal(event, wait.variable, Reason.KEY, f"it has the key {key}")
 
@@ -603,7 +603,9 @@ class Answer:
         program = self.replay.watched.program
         stream = program.streams[table.column(STREAM_COLUMN)[row].as_py() if len(program.streams) > 1 else 0]
         values = {
-            field.name: table.column(program.column_of(stream, field.name))[row].as_py()
+            field.name: shown_value(
+                table.column(program.column_of(stream, field.name))[row].as_py(), field.type
+            )
             for field in stream.fields
             if field.name != stream.event_time
         }

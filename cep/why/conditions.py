@@ -28,7 +28,7 @@ from cep.expression import (
     walk,
 )
 from cep.language import ast
-from cep.local.replay import Replay
+from cep.local.replay import Replay, time_text, word
 from cep.output.summary import long_duration
 from cep.program.program import STREAM_COLUMN, register_column
 from cep.schema.table_rows import deleted
@@ -223,10 +223,9 @@ def shown_value(value: Any, kind: Type) -> Any:
     return time_text(value) if kind is Type.TIMESTAMP else duration_text(value)
 
 
-def time_text(us: int) -> str:
-    """Return a point in time in ISO 8601, in UTC, in its shortest exact form."""
-    text = str(np.datetime64(us, "us"))
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + "Z"
+def in_line(values: Mapping[str, Any]) -> str:
+    """Return names with their values, in one line."""
+    return ", ".join(f"{name} {word(value)}" for name, value in values.items())
 
 
 def duration_text(us: int) -> str:

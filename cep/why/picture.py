@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cep.explain.timeline import Mark, Span, timeline
 from cep.schema.html_table import html_table
+from cep.why.conditions import in_line
 
 if TYPE_CHECKING:
     from cep.why.reasons import Period, Step, Why, WhyRows
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 
 def title_of(told: Why | WhyRows) -> str:
     """Return the rule and the key."""
-    shown = ", ".join(f"{name} {value}" for name, value in told.key.items())
-    return f"{told.rule}, {shown or 'all events'}"
+    return f"{told.rule}, {in_line(told.key) or 'all events'}"
 
 
 def picture(told: Why) -> str:
@@ -86,7 +86,7 @@ def spans_of_rows(told: WhyRows) -> Iterator[Span]:
     last_us = max(_times_of(told), default=0)
     lane = "windows" if told.kind == "window" else told.rule
     for one in periods:
-        marks = tuple(Mark(event.time_us, "", _about(event.values)) for event in one.events)
+        marks = tuple(Mark(event.time_us, "", in_line(event.values)) for event in one.events)
         end_us = last_us if one.end_us is None else one.end_us
         words = "; ".join(part for part in (_values(one), _became(one)) if part)
         yield Span(lane, one.start_us, end_us, words, marks, _is_reported(one), end_us, is_period=True)
@@ -107,7 +107,7 @@ def _is_reported(period: Period) -> bool:
 
 
 def _values(period: Period) -> str:
-    return _about({name: value for name, value in period.values.items() if value is not None})
+    return in_line({name: value for name, value in period.values.items() if value is not None})
 
 
 def _became(period: Period) -> str:
@@ -118,8 +118,4 @@ def _became(period: Period) -> str:
 
 
 def _mark(step: Step) -> Mark:
-    return Mark(step.event.time_us, step.variable, _about(step.event.values))
-
-
-def _about(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    return Mark(step.event.time_us, step.variable, in_line(step.event.values))

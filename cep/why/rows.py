@@ -101,7 +101,8 @@ class RowReplay:
         """The keys of the events and of the rows."""
         if self.events is None:
             columns = self.rows.select(list(self.rule.key))
-            return Keys(columns, self.rule.key, tuple(_type_of(of.type) for of in columns.schema))
+            kinds = tuple(_type_of(of.type) for of in columns.schema)
+            return Keys(_with_numbers(columns), self.rule.key, kinds)
         found = self.events.keys
         schema = found.table.schema
         rows = self.rows.select(list(self.rule.key)).rename_columns(schema.names).cast(schema)
@@ -333,7 +334,7 @@ def why_rows(found: RowReplay, key: Sequence[Any], at_us: int | None = None, lim
     refused, n_refused = counts.refused() if at_us is None else ((), 0)
     return WhyRows(
         rule=found.rule.name,
-        key=dict(zip(found.rule.key, key, strict=True)),
+        key=dict(zip(found.rule.key, map(shown_value, key, found.keys.kinds), strict=True)),
         kind="row" if found.events is None else "window",
         n_events=counts.n_events,
         reported=tuple(reported),
@@ -468,11 +469,12 @@ def _view_rows(found: RowReplay, rows: pa.Table) -> Iterator[Period]:
 
 def _table_rows(table: _Table, rows: pa.Table) -> Iterator[Period]:
     """Yield the rows of a table over time, as a row of the view saw them."""
+    kinds = {of.name: _type_of(of.type) for of in rows.schema}
     in_order = _as_rows(rows)
     in_order.sort(key=lambda row: row[REVISION])
     last: Period | None = None
     for row in in_order:
-        values = {name: row[column] for name, column in table.columns.items()}
+        values = {name: shown_value(row[column], kinds[column]) for name, column in table.columns.items()}
         there = row[KIND] != RETRACT and next(iter(values.values())) is not None
         if last is not None and there and _is_same(last.values, values):
             continue
@@ -514,11 +516,16 @@ def _failed_parts(found: RowReplay, row: Mapping[str, Any]) -> Iterator[Failed]:
 
 def _as_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows with points in time as microseconds."""
+    found: list[dict[str, Any]] = _with_numbers(rows).to_pylist()
+    return found
+
+
+def _with_numbers(rows: pa.Table) -> pa.Table:
+    """Return a table with points in time as microseconds."""
     columns = {
         name: column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         if pa.types.is_timestamp(column.type)
         else column
         for name, column in zip(rows.column_names, rows.columns, strict=True)
     }
-    found: list[dict[str, Any]] = pa.table(columns).to_pylist()
-    return found
+    return pa.table(columns)

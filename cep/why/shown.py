@@ -8,8 +8,9 @@ from typing import Any
 
 from cep.diagnostics.diagnostic import Lines, Source, Span, excerpt
 from cep.diagnostics.safe_text import for_terminal
+from cep.local.replay import time_text, word
 from cep.schema.stream import Stream
-from cep.why.conditions import time_text
+from cep.why.conditions import in_line
 from cep.why.reasons import Attempt, Event, Failed, Found, Period, Step, Why, WhyRows
 from cep.why.summary import Funnel
 
@@ -58,7 +59,7 @@ class _Shown:
         self.ties = ties
 
     def lines(self, why: Why) -> Iterator[str]:
-        key = ", ".join(f"{name} {value}" for name, value in why.key.items())
+        key = in_line(why.key)
         n_matches = sum(match.removed_by is None and not match.is_timeout for match in why.matches)
         others = _count(why.n_attempts, "other attempt" if n_matches else "attempt")
         counts = f"{_count(n_matches, 'match')}, {others} in {_count(why.n_events, 'event')}"
@@ -71,7 +72,7 @@ class _Shown:
             yield from self._attempt(number, attempt)
 
     def rows(self, why: WhyRows) -> Iterator[str]:
-        key = ", ".join(f"{name} {value}" for name, value in why.key.items())
+        key = in_line(why.key)
         if why.kind == "window":
             n, others = _count(len(why.reported), "match"), _count(why.n_others, "other window")
             yield f"{why.rule}, {key or 'all events'}: {n}, {others} in {_count(why.n_events, 'event')}"
@@ -100,9 +101,7 @@ class _Shown:
             yield f"  {'counted' if number == 0 else '':<9}{self._event(event)}"
         if len(period.events) > _MOST_STEPS:
             yield f"  {'':<9}and {len(period.events) - _MOST_STEPS:,} before them"
-        has = ", ".join(
-            f"{name} {'NULL' if value is None else value}" for name, value in period.values.items()
-        )
+        has = in_line(period.values)
         if has:
             yield f"  {'has':<9}{has}"
         for number, failed in enumerate(period.failed):
@@ -159,7 +158,7 @@ class _Shown:
 
     def _event(self, event: Event) -> str:
         names = self.ties.get(event.stream) or next(iter(self.ties.values()), ())
-        shown = [str(event.values[name]) for name in names if event.values.get(name) is not None]
+        shown = [word(event.values[name]) for name in names if event.values.get(name) is not None]
         stream = [event.stream] if event.stream else []
         return " ".join([*stream, time_text(event.time_us), *shown])
 

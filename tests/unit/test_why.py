@@ -91,6 +91,84 @@ def test_a_key_of_several_columns_has_commas_or_several_options(folder: Path, op
     assert "`x,y` is no key" in refused("--key x,y").output
 
 
+ODD_KEYS = """
+streams:
+  taps:
+    event_time: ts
+    schema: {b: boolean, d: date, t: timestamp, n: bigint, k: string, ts: timestamp, kind: string}
+"""
+
+
+def write_odd_keys(rule: str) -> None:
+    """Write a rule, and two keys of each type; the first has two events."""
+    Path("streams.yaml").write_text(ODD_KEYS)
+    Path("rule.cep").write_text(rule)
+    first = {"b": True, "d": "2024-05-01", "t": "2024-05-01T01:02:03.5Z", "n": 1, "k": "x"}
+    other = {"b": False, "d": "2024-05-02", "t": "2024-05-02T00:00:00Z", "n": 2, "k": "y"}
+    rows = [
+        {**key, "ts": f"2024-05-01T00:00:{second:02}Z", "kind": "a"}
+        for second, key in enumerate([first, other, first])
+    ]
+    Path("taps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong", "keys"),
+    [
+        ("b", "1", "true; false"),
+        ("b", "yes", "true; false"),
+        ("n", "99999999999999999999", "1; 2"),
+        ("n", "\udcff", "1; 2"),
+        ("k", "\udcff", "x; y"),  # a byte that is not UTF-8, as Python reads it from the command line
+        ("d", "1714521600000000", "2024-05-01T00:00:00Z; 2024-05-02T00:00:00Z"),
+        ("t", "\udcff", "2024-05-01T01:02:03.5Z; 2024-05-02T00:00:00Z"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["why", "plot"])
+def test_a_key_that_is_no_value_of_its_type_is_refused(
+    folder: Path, verb: str, column: str, wrong: str, keys: str
+) -> None:
+    write_odd_keys(RULE.replace("BY k", f"BY {column}"))
+    result = CliRunner().invoke(
+        cep.commands.cli.main, [verb, "rule.cep", "-i", "taps.jsonl", "--key", wrong], catch_exceptions=False
+    )
+    shown = wrong.replace("\udcff", "\\udcff")
+    assert (result.exit_code, result.output) == (
+        1,
+        f"error[E0898]: `{shown}` is no key ({column})\n"
+        f"help: write --key; keys with the most events: {keys}\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "value"),
+    [
+        ("b", "true", True),
+        ("d", "2024-05-01T00:00:00Z", "2024-05-01T00:00:00Z"),
+        ("d", "2024-05-01", "2024-05-01T00:00:00Z"),
+        ("t", "2024-05-01T01:02:03.5Z", "2024-05-01T01:02:03.5Z"),
+    ],
+)
+def test_a_key_and_its_events_are_shown_as_events_have_them(
+    folder: Path, column: str, text: str, value: str | bool
+) -> None:
+    written = f"{column} {'true' if value is True else value}"
+    for rule in (RULE, WINDOW):
+        write_odd_keys(rule.replace("BY k", f"BY {column}"))
+        answer = told(f"--key {text}")
+        assert (answer["key"], answer["n_events"]) == ({column: value}, 2)
+        command = f"rule.cep -i taps.jsonl --key {text}"
+        assert f", {written}: " in cep_prints(f"why {command}").splitlines()[0]
+        assert f", {written}" in cep_prints(f"plot {command}")
+    (window,) = answer["others"]
+    assert window["events"][0]["values"]["t"] == "2024-05-01T01:02:03.5Z"
+
+
+def test_another_key_is_shown_as_it_is_written(folder: Path) -> None:
+    write_odd_keys(RULE.replace("BY k", "BY b").replace("'b'", "'a'").replace("b AS", "b AS n = 2 AND"))
+    assert "it has the key false" in json.dumps(told("--key true"))
+
+
 WINDOW = """
 RULE w
 FROM taps

@@ -137,7 +137,7 @@ def test_a_time_line_has_the_events_of_matches_in_their_steps(folder: Path) -> N
         ["probe", "2024-05-01T10:01:10Z"],
         ["cashout", "2024-05-01T10:04:00Z"],
     ]
-    assert marks[3].endswith("tx_id t5, card_id c1, amount 949.0, approved True")
+    assert marks[3].endswith("tx_id t5, card_id c1, amount 949.0, approved true")
     assert (drawn.count('class="match"'), drawn.count('class="near"')) == (4, 0)
     assert_nothing_covers(drawn)
 
