@@ -27,7 +27,7 @@ from cep.rule_tests.delivery import lag_of
 from cep.schema.arrow_columns import word_of
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema
-from cep.schema.time_literals import parse_duration, parse_timestamp, print_duration
+from cep.schema.time_literals import parse_duration, parse_timestamp, print_duration, time_for_people
 from cep.settings.yaml_document import Document, is_null, span_of
 
 
@@ -145,7 +145,8 @@ class EventReader:
             if text is not None and after_us is None:
                 self._no_time(f"`{text}` is not a duration", span_of_node(self.document, first.value))
             elif after_us is not None:
-                gathered.steps.append(Advance(self.start_us + after_us))
+                time_us = self._in_years(self.start_us + after_us, span_of_node(self.document, first.value))
+                gathered.steps += [] if time_us is None else [Advance(time_us)]
             return
         if first is not None and isinstance(first.value, yaml.MappingNode):
             stream = self._moving(first.name, first.key)
@@ -300,24 +301,25 @@ class EventReader:
                 continue
             after_us = None if cell.text is None else relative_us(cell.text)
             if after_us is not None:
-                return from_us + after_us
+                return self._in_years(from_us + after_us, cell.span)
             time_us = parse_timestamp(cell.text or "") if word == "at" else None
-            if time_us is not None or word not in columns:
-                if time_us is None:
-                    self._no_time(f"`{cell.text or ''}` is no time", cell.span)
-                return time_us
+            if time_us is not None:
+                return self._in_years(time_us, cell.span)
+            if word not in columns:
+                self._no_time(f"`{cell.text or ''}` is no time", cell.span)
+                return None
         cell = row.cells.get(name)
         if cell is None or cell.text is None:
             self._no_time("an event without a time", row.span)
             return None
         after_us = relative_us(cell.text)
         if after_us is not None:
-            return self.start_us + after_us
+            return self._in_years(self.start_us + after_us, cell.span)
         before = len(self.document.diagnostics)
         column = row.stream.field(name)
         assert column is not None
         (time_us,) = self._column(column, [cell]).to_pylist()
-        return time_us if len(self.document.diagnostics) == before else None
+        return self._in_years(time_us, cell.span) if len(self.document.diagnostics) == before else None
 
     def _typed(self, stream: Stream, gathered: _Gathered) -> pa.Table:
         """Return the rows of a stream as its typed events."""
@@ -350,8 +352,11 @@ class EventReader:
             self._at("E0671", title, cell.span, "not of this type", f"write {word_of(column)}")
         if all(time is None for time in times):
             return values
-        pairs = zip(values.to_pylist(), times, strict=True)
-        return pa.array([value if time is None else time for value, time in pairs], pa.int64())
+        rows = zip(values.to_pylist(), times, cells, strict=True)
+        return pa.array(
+            [value if time is None or cell is None else self._in_years(time, cell.span)
+             for value, time, cell in rows], pa.int64(),
+        )  # fmt: skip
 
     def _instant(self, text: str) -> int | None:
         """Return the time of a duration after `start`, or of ISO 8601 in UTC, in any column of times."""
@@ -382,6 +387,15 @@ class EventReader:
                 reached_us = max(reached_us, step.time_us - lag_us)
 
     # ------------------------------------------------------------ problems
+
+    def _in_years(self, time_us: int, span: Span) -> int | None:
+        """Return a time that matches can have; None after a report."""
+        if time_for_people(time_us) is None:
+            self._at(
+                "E0671", "this time is outside the years 1 to 9999", span, "no time", "write a nearer one"
+            )
+            return None
+        return time_us
 
     def _no_time(self, title: str, span: Span) -> None:
         advice = "write at: 5 minutes (after `start`), or after: 10 seconds (after the event before)"

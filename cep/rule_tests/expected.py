@@ -52,7 +52,8 @@ def _scalar(text: str, kind: pa.DataType, start_us: int) -> Any:
         return {"true": True, "false": False}.get(text.casefold())
     if pa.types.is_timestamp(kind):
         after_us = relative_us(text)
-        return parse_timestamp(text) if after_us is None else start_us + after_us
+        time_us = parse_timestamp(text) if after_us is None else start_us + after_us
+        return None if time_us is None or time_for_people(time_us) is None else time_us
     try:
         return int(text) if pa.types.is_integer(kind) else NUMBER_WORDS.get(text, float(text))
     except ValueError:

@@ -20,7 +20,7 @@ from cep.rule_tests.cases import Case, Expected, RuleTests
 from cep.rule_tests.events import Cells, EventReader
 from cep.rule_tests.expected import expected_value
 from cep.rulebook import compile_rulebook, load_rulebook
-from cep.schema.time_literals import parse_timestamp
+from cep.schema.time_literals import parse_timestamp, time_for_people
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document, Entry, span_of
 
@@ -192,6 +192,8 @@ class _Reader:
             return START_US
         text = self.document.text(node, "`start`")
         time_us = None if text is None else parse_timestamp(text)
+        if time_us is not None and time_for_people(time_us) is None:
+            time_us = None
         if text is not None and time_us is None:
             title = f"`{text}` is not a point in time"
             self.document.problem("E0410", title, node, "not a time", "write 2024-05-01T10:00:00Z")

@@ -94,6 +94,51 @@ def test_a_wrong_value_is_named_with_its_place() -> None:
     assert "^^^^ not of this type\n" in text
 
 
+OUTSIDE = "error[E0671]: this time is outside the years 1 to 9999\n"
+
+
+@pytest.mark.parametrize("amount", ["9999999 days", "-9999999 days", "99999999 days", "999999999999 days"])
+@pytest.mark.parametrize(
+    ("event", "place"),
+    [
+        ("{at: %s, kind: a}", "5:14"),
+        ("{after: %s, kind: a}", "5:17"),
+        ("{ts: %s, kind: a}", "5:14"),
+        ("{at: 0 seconds, due: %s}", "5:30"),
+        ("advance: %s", "5:18"),
+    ],
+)
+def test_a_time_that_no_match_can_have_is_refused_at_its_place(event: str, place: str, amount: str) -> None:
+    Path("streams.yaml").write_text(STREAMS.replace("x: double", "x: double, due: timestamp"))
+    text = refused(case_with(event % amount))
+    assert text.startswith(f"{OUTSIDE}  --> pair.test.yaml:{place}\n")
+    assert text.count("error[") == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "event", "says"),
+    [
+        ("9999-12-31T00:00:00Z", "{at: 2 days}", OUTSIDE),
+        ("0001-01-01T00:00:00Z", "{at: -1 seconds}", OUTSIDE),
+        ("2024-01-01", "{at: '9999-12-31T23:00:00-02:00'}", OUTSIDE),
+        (
+            "'9999-12-31T23:00:00-02:00'",
+            "{at: 0 seconds}",
+            "error[E0410]: `9999-12-31T23:00:00-02:00` is not",
+        ),
+    ],
+)
+def test_a_time_beyond_the_start_is_refused(start: str, event: str, says: str) -> None:
+    text = refused(f"start: {start}\n{case_with(event)}")
+    assert says in text
+    assert text.count("error[") == 1
+
+
+def test_an_expected_time_is_in_the_years_of_matches() -> None:
+    text = refused(case_with(A, expect="[{match_end: 9999999 days}]"))
+    assert "error[E0673]: `match_end` of a match is a time\n" in text
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
