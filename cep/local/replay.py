@@ -216,6 +216,11 @@ def word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def in_line(values: Mapping[str, Any]) -> str:
+    """Return names with their values, in one line."""
+    return ", ".join(f"{name} {word(value)}" for name, value in values.items())
+
+
 def _value(text: str, kind: Type) -> Any:
     match kind:
         case Type.STRING | Type.OPAQUE:

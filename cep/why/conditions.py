@@ -28,7 +28,7 @@ from cep.expression import (
     walk,
 )
 from cep.language import ast
-from cep.local.replay import Replay, time_text, word
+from cep.local.replay import Replay, time_text
 from cep.output.summary import long_duration
 from cep.program.program import STREAM_COLUMN, register_column
 from cep.schema.table_rows import deleted
@@ -221,11 +221,6 @@ def shown_value(value: Any, kind: Type) -> Any:
     if value is None or kind not in (Type.TIMESTAMP, Type.INTERVAL):
         return value
     return time_text(value) if kind is Type.TIMESTAMP else duration_text(value)
-
-
-def in_line(values: Mapping[str, Any]) -> str:
-    """Return names with their values, in one line."""
-    return ", ".join(f"{name} {word(value)}" for name, value in values.items())
 
 
 def duration_text(us: int) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cep.explain.timeline import Mark, Span, timeline
+from cep.local.replay import in_line
 from cep.schema.html_table import html_table
-from cep.why.conditions import in_line
 
 if TYPE_CHECKING:
     from cep.why.reasons import Period, Step, Why, WhyRows

@@ -8,9 +8,8 @@ from typing import Any
 
 from cep.diagnostics.diagnostic import Lines, Source, Span, excerpt
 from cep.diagnostics.safe_text import for_terminal
-from cep.local.replay import time_text, word
+from cep.local.replay import in_line, time_text, word
 from cep.schema.stream import Stream
-from cep.why.conditions import in_line
 from cep.why.reasons import Attempt, Event, Failed, Found, Period, Step, Why, WhyRows
 from cep.why.summary import Funnel
 
