@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cep.diagnostics.limits import MAX_BYTES
-from cep.errors import Diagnostic, RuleError, Source
+from cep.errors import Diagnostic, InputError, RuleError, Source
 from cep.language.front_ends import SUFFIXES, rule_files
 from cep.settings.source_file import read_source
 
@@ -29,11 +29,18 @@ def rule_sources(paths: Iterable[str | Path]) -> tuple[Source, ...]:
 
 
 def nearest_streams_file(rule_file: Path) -> Path | None:
-    """Return the streams file that belongs to a rule file, or None."""
+    """Return the streams file that belongs to a rule file, or None.
+
+    Raises InputError (E0613): a folder cannot be read.
+    """
     directory = rule_file.parent
     for above in (directory, *directory.resolve().parents):
-        if (above / STREAMS_FILE).is_file():
-            return above / STREAMS_FILE
+        try:
+            if (above / STREAMS_FILE).is_file():
+                return above / STREAMS_FILE
+        except OSError as error:  # a folder without permission
+            problem = unreadable(above / STREAMS_FILE, error)
+            raise InputError(problem.code, problem.title, problem.help) from error
     return None
 
 
@@ -41,31 +48,45 @@ def found_rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) ->
     """Return the rule files of `paths`, each once. A path without rule files is reported in `problems`."""
     files: dict[Path, None] = {}
     for path in map(Path, paths):
-        if path.is_dir():
-            found = rule_files(path)
-            if not found:
-                problems.append(
-                    Diagnostic(
-                        "E0611",
-                        f"there are no rule files in `{path}`",
-                        help=f"names of rule files end in {', '.join(SUFFIXES)}",
-                    )
-                )
-            files |= dict.fromkeys(found)
-        elif path.exists() and _is_of_events(path):
+        try:
+            files |= dict.fromkeys(_found_at(path, problems))
+        except OSError as error:
+            problems.append(unreadable(path, error))
+    return list(files)
+
+
+def _found_at(path: Path, problems: list[Diagnostic]) -> Sequence[Path]:
+    if path.is_dir():
+        found = rule_files(path)
+        if not found:
             problems.append(
                 Diagnostic(
                     "E0611",
-                    f"`{path}` is a file of events, not of rules",
-                    help=f"names of rule files end in {', '.join(SUFFIXES)}; "
-                    "the events are given by `--input`, or as a source of a pipeline",
+                    f"there are no rule files in `{path}`",
+                    help=f"names of rule files end in {', '.join(SUFFIXES)}",
                 )
             )
-        elif path.exists():
-            files[path] = None
-        else:
-            problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
-    return list(files)
+        return found
+    if path.exists() and _is_of_events(path):
+        problems.append(
+            Diagnostic(
+                "E0611",
+                f"`{path}` is a file of events, not of rules",
+                help=f"names of rule files end in {', '.join(SUFFIXES)}; "
+                "the events are given by `--input`, or as a source of a pipeline",
+            )
+        )
+    elif path.exists():
+        return [path]
+    else:
+        problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
+    return []
+
+
+def unreadable(path: Path, error: OSError) -> Diagnostic:
+    """Return the problem of a path that cannot be read, such as one in a folder without permission."""
+    reason = error.strerror or str(error)
+    return Diagnostic("E0613", f"`{path}` cannot be read: {reason}")
 
 
 def beside_rule(path: Path) -> Path:
@@ -98,5 +119,5 @@ def read_rule_file(file: Path, problems: list[Diagnostic]) -> Source | None:
             )
         )
     except OSError as error:
-        problems.append(Diagnostic("E0613", f"`{file}` cannot be read: {error.strerror}"))
+        problems.append(unreadable(file, error))
     return None

@@ -256,7 +256,8 @@ class Runner:
         found = self.last
         assert found is not None
         rules = found.rules
-        for line in loss_lines(found.counts, rules.inputs, "", rules.read_columns, kept=[]):
+        refused = "`cep match --dead-letter FILE` says why"
+        for line in loss_lines(found.counts, rules.inputs, "", rules.read_columns, kept=[], refused=refused):
             tell(line, err=True)
         if found.counts.passed_over or not rules.read_columns.isdisjoint(found.counts.absent_columns):
             click.get_current_context().exit(EXIT_PASSED_OVER)

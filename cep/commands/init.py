@@ -137,7 +137,9 @@ def write_files(texts: Mapping[Path, str], instead: str, *, quiet: bool) -> None
     from cep.write_errors import writing
 
     for path in texts:
-        if path.exists() or path.is_symlink():
+        with writing(path):
+            is_there = path.exists() or path.is_symlink()
+        if is_there:
             raise InputError("E0661", f"`{path}` exists: nothing was written", instead)
     for path, text in texts.items():
         with writing(path):

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from cep.commands.group import EXIT_PASSED_OVER
 from cep.commands.match import input_paths, require_order
 from cep.commands.options import only_option, set_option, streams_option
 from cep.commands.outputs import event_inputs, files_at, refuse_overwriting, rule_inputs
@@ -66,10 +67,13 @@ def plot(  # noqa: PLR0913 - an option of the command is an argument
     if not of_matches and not inputs and (key or input_format):
         raise click.UsageError("--key and --input-format are for a time line: write --input FILE")
     refuse_overwriting([output], files_at(rules) if of_matches else rule_inputs(rules, streams))
+    refused: list[str] = []
     if of_matches:
         title, drawn = _of_matches(rules, only, key)
     elif inputs:
-        title, drawn = _of_events(rules, inputs, streams, only, parameters, key, input_format, output)
+        title, drawn = _of_events(
+            rules, inputs, streams, only, parameters, key, input_format, output, refused
+        )
     else:
         title, drawn = _of_rules(rules, streams, only, parameters, picture)
     if picture == "html":
@@ -78,12 +82,14 @@ def plot(  # noqa: PLR0913 - an option of the command is an argument
         drawn = page(title, drawn)
     if output is None:
         click.echo(drawn, nl=False)
-        return
-    from cep.write_errors import writing
+    else:
+        from cep.write_errors import writing
 
-    with writing(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(drawn, encoding="utf-8")
+        with writing(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(drawn, encoding="utf-8")
+    if refused:
+        click.get_current_context().exit(EXIT_PASSED_OVER)
 
 
 def _of_rules(
@@ -102,7 +108,7 @@ def _of_rules(
     return ", ".join(rule.name for rule in compiled), draw(compiled)
 
 
-def _of_events(
+def _of_events(  # noqa: PLR0913 - it has the options of the command
     rules: Sequence[Path],
     inputs: Sequence[str],
     streams: Path | None,
@@ -111,6 +117,7 @@ def _of_events(
     key: Sequence[str],
     input_format: str | None,
     output: Path | None,
+    refused: list[str],
 ) -> tuple[str, str]:
     """Return the time line of one rule and key, from the answer of `cep why`."""
     from cep.commands.why import compiled_rule, replayed
@@ -126,7 +133,7 @@ def _of_events(
     profiles = (found for file in rule_inputs(rules, streams) for found in file.parent.glob(f"*{ENDING}"))
     events = event_inputs(input_paths(compiled.rule_set, inputs), input_format)
     refuse_overwriting([output], chain(events, profiles))
-    found = replayed(compiled, inputs, input_format)
+    found = replayed(compiled, inputs, input_format, refused=refused)
     answer = told(found, found.key_of(key), limit=_MOST_ATTEMPTS)
     drawn = picture(answer) if isinstance(answer, Why) else picture_of_rows(answer)
     return title_of(answer), drawn

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cep.commands.group import EXIT_PASSED_OVER
 from cep.commands.options import AS_JSON, progress_option, quiet_option, streams_option, table_or_json
 from cep.commands.outputs import event_inputs, refuse_overwriting
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.diagnostics.diagnostic import did_you_mean
+from cep.diagnostics.safe_text import for_terminal
 from cep.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,20 +58,30 @@ def profile(
     given = [_input(text, known) for text in inputs]
     read = chain([file], *(event_inputs(path, input_format) for _, path in given))
     refuse_overwriting([profile_file(file, name) for name in {stream.name for stream, _ in given}], read)
+    refused: list[str] = []
     for stream, path in given:
         chunks = read_events(path, stream, input_format, ahead=first_guard(stream))
         try:
-            found = measured(stream, (_told(chunk, line) for chunk in chunks))
+            found = measured(stream, (_told(chunk, line, refused) for chunk in chunks))
         finally:
             line.clear()
         written = write_profile(file, found)
         click.echo(json_line(asdict(found)) if AS_JSON[output_format] else profile_text(found))
         if not quiet:
             click.echo(f"written to {written}", err=True)
+    for said in refused:
+        click.echo(f"refused: {for_terminal(said)}", err=True)
+    if refused:
+        click.get_current_context().exit(EXIT_PASSED_OVER)
 
 
-def _told(chunk: Chunk, line: ProgressLine) -> Chunk:
+def _told(chunk: Chunk, line: ProgressLine, refused: list[str]) -> Chunk:
+    """Show what is read, and note where a file is refused and why."""
     line.show(f"reading {chunk.source}")
+    if chunk.is_refused:
+        refused += (
+            f"{row['source']}:{row['position']}: {row['reason']}" for row in chunk.dead_letters.to_pylist()
+        )
     return chunk
 
 

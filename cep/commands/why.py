@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.group import show, tell
+from cep.commands.group import EXIT_PASSED_OVER, show, tell
 from cep.commands.match import input_option, input_paths, require_order
 from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option, table_or_json
 from cep.commands.progress_line import progress_line
@@ -92,22 +93,23 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
         compiled, places = _of_pipeline(rules[0], name, has_inputs=bool(inputs))
     else:
         compiled, places = compiled_rule(rules, streams, name, parameters), None
-    found = replayed(compiled, inputs, input_format, places)
+    refused: list[str] = []
+    found = replayed(compiled, inputs, input_format, places, refused)
     source = compiled.rules[-1].tree.source
     if summary:
         from cep.why.summary import funnel
 
-        counts = funnel(with_steps(found))
-        if AS_JSON[output_format]:
-            click.echo(json_line(as_data(counts, source)))
-        else:
-            tell(funnel_text(counts))
-        return
-    answer = told(found, found.key_of(key), at_us, limit)
-    if AS_JSON[output_format]:
-        click.echo(json_line(as_data(answer, source)))
+        asked: Any = funnel(with_steps(found))
+        text: Callable[[Any], str] = funnel_text
     else:
-        click.echo(as_text(answer, source, list(compiled.rule_set.streams.values())))
+        asked = told(found, found.key_of(key), at_us, limit)
+        text = partial(as_text, source=source, streams=list(compiled.rule_set.streams.values()))
+    if AS_JSON[output_format]:
+        click.echo(json_line(as_data(asked, source)))
+    else:
+        tell(text(asked))
+    if refused:
+        click.get_current_context().exit(EXIT_PASSED_OVER)
 
 
 def with_steps(found: Replay | RowReplay) -> Replay:
@@ -201,10 +203,12 @@ def replayed(
     inputs: Sequence[str],
     file_format: str | None,
     places: Mapping[str, tuple[str, str]] | None = None,
+    refused: list[str] | None = None,
 ) -> Replay | RowReplay:
     """Return the events of the inputs, ready to be matched again key by key.
 
-    `places`: the path and the format of the files of each stream, instead of `inputs`.
+    `places`: the path and the format of the files of each stream, instead of `inputs`. The names of files
+    that were refused, at least from some place on, are added to `refused`.
     """
     from cep.compiler.automaton.build import Built
     from cep.local.match_file import read_inputs
@@ -219,12 +223,13 @@ def replayed(
         paths = input_paths(rule_set, inputs)
     else:
         paths, formats = ({name: places[name][part] for name in rule_set.inputs} for part in (0, 1))
-    chunks: Mapping[str, Iterator[Chunk]] = read_inputs(
-        rule_set,
-        paths,
-        formats,
-        on_chunk=lambda chunk: dead.append(chunk.dead_letters),
-    )
+
+    def see(chunk: Chunk) -> None:
+        dead.append(chunk.dead_letters)
+        if chunk.is_refused and refused is not None:
+            refused.append(chunk.source)
+
+    chunks: Mapping[str, Iterator[Chunk]] = read_inputs(rule_set, paths, formats, on_chunk=see)
     tables = typed_tables(rule_set, chunks)
     _tell_malformed(dead)
     compile_engine(progress_line(quiet=False, progress=None), False, rule_set.programs)

@@ -60,12 +60,18 @@ def loss_lines(
     read: Collection[tuple[str, str]] = (),
     *,
     kept: Collection[str] = (),
+    refused: str = "a dead letter says why",
 ) -> list[str]:
     """Return the lines of the summary that say what was lost, which `--quiet` does not hide.
 
-    `kept`: the existing outputs among ``late`` and ``dead_letter``.
+    `kept`: the existing outputs among ``late`` and ``dead_letter``. `refused`: what says why a file was
+    refused.
     """
-    rows = (row for row in _rows(counts) if row.number and _LOSSES.get(row.name, row.name) not in kept)
+    rows = (
+        row
+        for row in _rows(counts, refused=refused)
+        if row.number and _LOSSES.get(row.name, row.name) not in kept
+    )
     lines = _lines((row for row in rows if row.name in _LOSSES), counts, streams, instead)
     columns = [column for column in counts.absent_columns if column in read]
     return [*lines, *_absent_lines(columns, counts, streams, read)]
@@ -118,7 +124,9 @@ def _lines(rows: Iterable[_Row], counts: Counts, streams: Mapping[str, Stream], 
     return lines
 
 
-def _rows(counts: Counts, shadow: Collection[str] = ()) -> Iterator[_Row]:
+def _rows(
+    counts: Counts, shadow: Collection[str] = (), refused: str = "a dead letter says why"
+) -> Iterator[_Row]:
     yield _Row("events", counts.events, "")
     for name, n in sorted(counts.versions.items()):
         yield _Row("versions", n, f"of table {name}")
@@ -142,7 +150,7 @@ def _rows(counts: Counts, shadow: Collection[str] = ()) -> Iterator[_Row]:
     yield from _dropped(counts)
     for name, files, what in (
         ("empty files", counts.empty, "passed over"),
-        ("refused files", counts.refused, "a dead letter says why"),
+        ("refused files", counts.refused, refused),
         ("gone files", counts.gone, "planned to be read, but not there any more"),
         ("changed files", counts.changed, "changed since they were read; what changed was not read"),
     ):

@@ -93,7 +93,7 @@ def read_profile(streams_file: Path, stream: str) -> Profile | None:
             raise ValueError
         columns = {name: ColumnProfile(**column) for name, column in found.pop("columns").items()}
         return Profile(columns=columns, **found)
-    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
         raise InputError(
             "E0651", f"`{path}` is no profile of this version", "write it again: cep profile, or remove it"
         ) from None

@@ -14,7 +14,7 @@ from cep.diagnostics.limits import TooManyErrorsError
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language.front_ends import SUFFIXES, rule_files
 from cep.output.rows import columns_of
-from cep.rule_files import TEST_ENDING, beside_rule, nearest_streams_file
+from cep.rule_files import TEST_ENDING, beside_rule, nearest_streams_file, unreadable
 from cep.rule_set import RuleSet
 from cep.rule_tests.cases import Case, Expected, RuleTests
 from cep.rule_tests.events import Cells, EventReader
@@ -46,12 +46,16 @@ def test_files(paths: Sequence[str | Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in map(Path, paths):
         beside = [path]
-        if path.is_dir():
-            beside = sorted(file for file in path.rglob(f"*{TEST_ENDING}") if file.is_file())
-        elif path.name.endswith(SUFFIXES) and path.is_file():
-            beside = [file for file in [beside_rule(path)] if file.is_file()]
-        elif not path.is_file():
-            problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
+        try:
+            if path.is_dir():
+                beside = sorted(file for file in path.rglob(f"*{TEST_ENDING}") if file.is_file())
+            elif path.name.endswith(SUFFIXES) and path.is_file():
+                beside = [file for file in [beside_rule(path)] if file.is_file()]
+            elif not path.is_file():
+                problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
+                continue
+        except OSError as error:
+            problems.append(unreadable(path, error))
             continue
         if not beside:
             problems.append(_no_tests(path))
