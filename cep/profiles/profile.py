@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cep.errors import InputError
-from cep.write_errors import writing
+from cep.spool.folder import write_whole
 
 ENDING = ".profile.json"
 
@@ -74,8 +74,7 @@ def write_profile(streams_file: Path, profile: Profile) -> Path:
     """Write a profile next to the streams file, and return its file."""
     path = profile_file(streams_file, profile.stream)
     text = json.dumps({"format": _FORMAT, **asdict(profile)}, ensure_ascii=False, indent=1)
-    with writing(path):
-        path.write_text(text + "\n", encoding="utf-8")
+    write_whole(path, text + "\n")
     return path
 
 

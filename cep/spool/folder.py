@@ -152,17 +152,25 @@ def readers(folder: Path) -> dict[str, Place]:
 
 
 def write_whole(file: Path, text: str, *, is_durable: bool = False) -> None:
-    """Write a file atomically; if `is_durable`, it is then on disk. Raises InputError."""
-    unfinished = file.with_name(f".{file.name}.tmp")
+    """Write a file atomically, through a link; if `is_durable`, it is then on disk.
+
+    Raises InputError: it cannot be written. Then it remains as it was.
+    """
     with writing(file):
-        with unfinished.open("w", encoding="utf-8") as output:
-            output.write(text)
-            if is_durable:
-                output.flush()
-                os.fsync(output.fileno())
-        unfinished.replace(file)
+        place = Path(os.path.realpath(file))
+        unfinished = place.with_name(f".{place.name}.tmp")
+        try:
+            with unfinished.open("w", encoding="utf-8") as output:
+                output.write(text)
+                if is_durable:
+                    output.flush()
+                    os.fsync(output.fileno())
+            unfinished.replace(place)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
         if is_durable:
-            sync_folder(file.parent)
+            sync_folder(place.parent)
 
 
 def sync_folder(folder: Path) -> None:
