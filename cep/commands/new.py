@@ -67,6 +67,8 @@ def new(
     from cep.rule_files import STREAMS_FILE, beside_rule, nearest_streams_file
     from cep.settings.schema_file import load_streams, parse_streams
 
+    if not _is_name(rule.name):
+        raise click.UsageError("RULE is the name of a rule in UTF-8, such as rules/card_testing")
     (ending,) = RULE_TEXT.suffixes
     file = rule if rule.name.endswith(ending) else rule.with_name(rule.name + ending)
     beside = nearest_streams_file(file)
@@ -92,6 +94,11 @@ def new(
     columns = columns_of(_chosen(streams, stream, beside), key, value)
     text, tests = new_rule(file.name.removesuffix(ending), template, columns)
     write_files({file: text, beside_rule(file): tests} | files, "name another rule", quiet=quiet)
+
+
+def _is_name(text: str) -> bool:
+    """Return whether a rule can have this name: a folder is none, nor are bytes that are no text."""
+    return text not in ("", "..") and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _declared(events: Path) -> str:

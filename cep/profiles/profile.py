@@ -66,8 +66,9 @@ def value_text(value: object) -> str:
 
 
 def profile_file(streams_file: Path, stream: str) -> Path:
-    """Return the file of a stream's profile."""
-    return streams_file.with_name(f"{stream}{ENDING}")
+    """Return the file of a stream's profile: beside the streams file, whatever the name of the stream."""
+    name = stream.replace("/", "%2F").replace("\0", "%00")
+    return streams_file.with_name(f"{name}{ENDING}")
 
 
 def write_profile(streams_file: Path, profile: Profile) -> Path:

@@ -90,6 +90,18 @@ def test_no_file_is_replaced(there: str, tmp_path: Path) -> None:
     assert (tmp_path / there).read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", [".", "..", "/", "n\udcff", "rules/.."])
+def test_what_cannot_be_the_name_of_a_rule_is_refused_and_nothing_is_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    declare(tmp_path, "amount: double")
+    result = CliRunner().invoke(main, ["new", name])
+    assert result.exit_code == 2
+    assert "RULE is the name of a rule in UTF-8" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["streams.yaml"]
+
+
 def test_the_stream_the_key_and_the_value_can_be_chosen(tmp_path: Path) -> None:
     stream = "{event_time: ts, schema: {ts: timestamp, a: string, b: string, x: double, y: double}}"
     (tmp_path / "streams.yaml").write_text(f"streams:\n  s: {stream}\n  t: {stream}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -138,6 +139,15 @@ def test_a_profile_is_read_as_it_was_written() -> None:
         file.write_text(text)
         with pytest.raises(InputError, match=r"taps.profile.json` is no profile of this version"):
             read_profile(Path("streams.yaml"), "taps")
+
+
+def test_a_profile_is_beside_the_streams_file_whatever_the_name_of_the_stream(tmp_path: Path) -> None:
+    written([tap(1)])
+    stream = load_streams("streams.yaml")["taps"]
+    profile = measured(replace(stream, name="../ä\0"), read_events("taps.jsonl", stream))
+    file = write_profile(tmp_path / "streams.yaml", profile)
+    assert file == tmp_path / "..%2Fä%00.profile.json"
+    assert read_profile(tmp_path / "streams.yaml", "../ä\0") == profile
 
 
 def warned(condition: str, head: str = "", source: str = "taps") -> list[str]:
