@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -45,14 +46,18 @@ def nearest_streams_file(rule_file: Path) -> Path | None:
 
 
 def found_rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) -> Sequence[Path]:
-    """Return the rule files of `paths`, each once. A path without rule files is reported in `problems`."""
-    files: dict[Path, None] = {}
+    """Return the rule files of `paths`, each once, however it is named.
+
+    A path without rule files is reported in `problems`.
+    """
+    files: dict[str, Path] = {}
     for path in map(Path, paths):
         try:
-            files |= dict.fromkeys(_found_at(path, problems))
+            for file in _found_at(path, problems):
+                files.setdefault(os.path.realpath(file), file)
         except OSError as error:
             problems.append(unreadable(path, error))
-    return list(files)
+    return list(files.values())
 
 
 def _found_at(path: Path, problems: list[Diagnostic]) -> Sequence[Path]:

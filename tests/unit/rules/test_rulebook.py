@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,9 @@ def test_a_file_named_twice_is_one_file(tmp_path: Path) -> None:
     write(tmp_path / "streams.yaml", STREAMS)
     file = write(tmp_path / "a.cep", rule("first"))
     assert len(load_rulebook([file, tmp_path, file]).sources) == 1
+    (tmp_path / "link.cep").symlink_to(file)
+    other = Path(os.path.relpath(file))
+    assert len(load_rulebook([tmp_path, other, tmp_path / "link.cep"]).sources) == 1
 
 
 def test_streams_can_be_given_as_a_file_or_as_declarations(tmp_path: Path) -> None:
