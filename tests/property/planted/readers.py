@@ -109,7 +109,7 @@ FAULTS = (
     Fault(
         "a reason shows what the line has",
         "cep/formats/dead_letter.py",
-        "return for_terminal(shown)",
+        "return for_cell(shown)",
         "return (shown)",
         _READERS,
     ),
