@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -50,11 +49,11 @@ def found_rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) ->
 
     A path without rule files is reported in `problems`.
     """
-    files: dict[str, Path] = {}
+    files: dict[Path, Path] = {}
     for path in map(Path, paths):
         try:
             for file in _found_at(path, problems):
-                files.setdefault(os.path.realpath(file), file)
+                files.setdefault(file.resolve(), file)
         except OSError as error:
             problems.append(unreadable(path, error))
     return list(files.values())
