@@ -76,7 +76,7 @@ def test_line_ends_and_links_stay(folder: Path) -> None:
     assert fmt(folder / "link.cep").exit_code == 0
     assert (folder / "link.cep").is_symlink()
     assert (folder / "other.cep").read_bytes() == LAID_OUT.replace("\n", "\r\n").encode()
-    assert fmt(folder).output == "changed 0 of 3 files\n"
+    assert fmt(folder).output == "changed 0 of 2 files\n", "a link to a file is that file"
 
 
 @pytest.mark.parametrize("options", [[], ["--diff"]])
