@@ -118,7 +118,7 @@ def _those_with_values(tuned: Sequence[Tuned], *, is_chosen: bool, quiet: bool) 
     if wrong and (is_chosen or len(wrong) == len(tuned)):
         raise InputError("E0693", "; ".join(wrong), NAME_ITS_VALUES)
     for text in wrong if not quiet else ():
-        click.echo(f"not tuned: {text}", err=True)
+        tell(f"not tuned: {text}", err=True)
     return [one for one in tuned if reasons[one.name] is None]
 
 
