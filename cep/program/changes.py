@@ -14,12 +14,12 @@ from enum import StrEnum
 from functools import cached_property
 
 from cep.expression import column_names
-from cep.program.fingerprint import joined_meanings
+from cep.program.fingerprint import columns_that_decide, joined_meanings
 from cep.program.identity import PARTS, RuleIdentity, rule_differences, shared_differences
 from cep.program.match_stream import MatchStream, inputs_of
 from cep.program.opcodes import Code
 from cep.program.program import Program, RuleProgram, is_list
-from cep.schema.stream import Stream
+from cep.schema.stream import Field, Stream
 
 
 class Verdict(StrEnum):
@@ -215,7 +215,7 @@ class _Judged:
         if self.taken_from[now.number] == then.number:
             return self._verdict(then, now)
         shared = shared_differences(then.program.identity.shared, now.program.identity.shared)
-        reasons = (*shared, *rule_differences(then.identity, now.identity))
+        reasons = (*shared, *_read_otherwise(then, now), *rule_differences(then.identity, now.identity))
         return Verdict.CHANGED, reasons or ("it is evaluated with other rules",)
 
     def _verdict(self, then: _Placed, now: _Placed) -> tuple[Verdict, tuple[str, ...]]:
@@ -314,6 +314,7 @@ def _obstacles(then: _Placed, now: _Placed) -> Iterator[str]:
     """Yield why the open runs of a rule that has changed cannot continue; nothing: they can."""
     before, after = dict(then.identity.parts), dict(now.identity.parts)
     parts = {name for name in PARTS if before.get(name) != after.get(name)}
+    yield from _read_otherwise(then, now)
     if then.identity.tables != now.identity.tables:
         yield "a table that it joins"
     if (then.rule.windowed is None) != (now.rule.windowed is None) or then.rule.is_view or now.rule.is_view:
@@ -326,6 +327,30 @@ def _obstacles(then: _Placed, now: _Placed) -> Iterator[str]:
         yield from (PARTS[name] for name in PARTS if name in parts - _REPORTED)
     else:
         yield from _missing(then, now)
+
+
+def _read_otherwise(then: _Placed, now: _Placed) -> Iterator[str]:
+    """Yield which columns that the rule does not only report are read from the data in another way.
+
+    What its open runs and windows know of such a column is of other data than what the next events have.
+    """
+    before = columns_that_decide(then.program, then.rule)
+    for name, field in columns_that_decide(now.program, now.rule).items():
+        yield from _column_differences(name, before.get(name, field), field)
+
+
+def _column_differences(name: str, then: Field, now: Field) -> Iterator[str]:
+    """Yield how the declaration of a column differs, if it does."""
+    if then != now:
+        yield f"column `{name}` is {_declaration(now)} instead of {_declaration(then)}"
+
+
+def _declaration(field: Field) -> str:
+    """Return the type of a column, and how it is read."""
+    place = field.column if field.path or field.element else ""
+    settings = {"unit": field.unit, "format": field.format, "zone": field.zone, "field": place}
+    told = ", ".join(f"{setting}: {value}" for setting, value in settings.items() if value)
+    return f"{field.ddl} ({told})" if told else field.ddl
 
 
 def _windows_of(placed: _Placed) -> bytes:
@@ -391,9 +416,20 @@ def _other_context(before: Program, now: Program) -> str:
         return "the state does not have the rows of the views"
     if now.has_silent_windows and fingerprints[0] != fingerprints[1]:
         return "the state does not have the windows without events"
-    if now.has_window_rules and not now.windows_together <= before.windows_together:
+    if now.has_window_rules and (
+        not now.windows_together <= before.windows_together or _has_other_windows(before, now)
+    ):
         return "the state does not have the windowed values"
     return ""
+
+
+def _has_other_windows(before: Program, now: Program) -> bool:
+    """Return whether window rules read a column from the data in another way."""
+    then, read = (
+        {name: field for rule in of.rules for name, field in columns_that_decide(of, rule).items()}
+        for of in (before, now)
+    )
+    return any(then.get(name, field) != field for name, field in read.items())
 
 
 def _inputs(programs: Sequence[Program]) -> dict[str, Stream]:
@@ -425,12 +461,17 @@ def _declared_otherwise(then: Stream, now: Stream, columns: Iterable[str]) -> It
     for setting in ("event_time", "tie_break", "deduplicate"):
         if getattr(then, setting) != getattr(now, setting):
             yield f"`{setting}`"
+    clocks = [() if of.device_clock is None else of.device_clock.columns for of in (then, now)]
+    if clocks[0] != clocks[1]:
+        yield "`device_clock`"
     if then.table is not None and now.table is not None:
         for setting in ("key", "kind", "op"):
             if getattr(then.table, setting) != getattr(now.table, setting):
                 yield f"`{setting}`"
-    exact = {now.event_time, *now.tie_break} & {then.event_time, *then.tie_break}
+    exact = {now.event_time, *now.tie_break, *clocks[1]} & {then.event_time, *then.tie_break, *clocks[0]}
+    if now.table is not None and not now.is_static:
+        exact.update(columns)  # its rows are kept
     for name in sorted({*columns, *exact}):
         one, other = then.field(name), now.field(name)
-        if one is not None and other is not None and one != other and (name in exact or one.ddl != other.ddl):
-            yield f"column `{name}` is {other.declared} instead of {one.declared}"
+        if one is not None and other is not None and (name in exact or one.ddl != other.ddl):
+            yield from _column_differences(name, one, other)

@@ -146,6 +146,13 @@ def windows_read(program: Program) -> tuple[frozenset[bytes], ...]:
     return tuple(frozenset(found[name] for name in names & found.keys()) for names in read)
 
 
+def columns_that_decide(program: Program, rule: RuleProgram) -> dict[str, Field]:
+    """Return the declared columns that a rule does not only report: those of conditions and of windows."""
+    names = _RuleIdentifier(program, rule).columns_that_decide()
+    found = {name: program.source_of(name) for name in sorted(names)}
+    return {name: source[1] for name, source in found.items() if source is not None}
+
+
 def identity_of(program: Program) -> ProgramIdentity:
     """Return the meaning of the stored state of `program`."""
     digests = _Expressions(program, ())
@@ -372,18 +379,12 @@ class _RuleIdentifier:
 
     def columns_read(self) -> set[str]:
         """Return the columns that the rule reads, and those from which they are computed."""
-        tables, program = self.rule.tables, self.program
+        program = self.program
         names = {program.columns[update.column] for update in self.updates if update.column >= 0}
-        names |= {
-            program.columns[arg]
-            for op, arg in zip(tables.code_op.tolist(), tables.code_arg.tolist(), strict=True)
-            if op == Code.COLUMN
-        }
+        names |= self._columns_of_code()
         if self.rule.all_rows:
             names |= set(program.kept_columns)
-        variables = range(len(self.rule.variables))
-        places = [place for number in variables for place in self._local(number)]
-        expressions = [expression for place in places for expression in self._expressions_of(place)]
+        expressions = self._local_expressions()
         expressions += [expression for _, expression in self.rule.measures]
         if self.rule.windowed is not None:
             windowed = self.rule.windowed
@@ -392,6 +393,38 @@ class _RuleIdentifier:
             expressions += [] if windowed.where is None else self._expressions_of(windowed.where)
         names |= {name for expression in expressions for name in column_names(expression)}
         return self._and_what_they_are_made_of(names)
+
+    def columns_that_decide(self) -> set[str]:
+        """Return the columns that the rule does not only report, and those from which they are computed."""
+        program, read = self.program, self.columns_read()
+        if self.rule.windowed is not None:
+            return read
+        tested = {Code.REGISTER, Code.IN_SET_I, Code.IN_SET_F}
+        registers = {self.rule.skip_register, *(arg for op, arg in self._code() if op in tested)}
+        pending = set(registers)
+        while pending:
+            of_pending = [update for update in self.updates if update.register in pending]
+            args = {update.arg for update in of_pending if update.op in _ARG_IS_REGISTER}
+            args |= {update.arg2 for update in of_pending if update.op in _ARG2_IS_REGISTER}
+            pending = args - registers
+            registers |= pending
+        held = {update.column for update in self.updates if update.register in registers}
+        names = {program.columns[number] for number in held if number >= 0} | self._columns_of_code()
+        names |= {name for expression in self._local_expressions() for name in column_names(expression)}
+        names |= read & {window.name for window in program.windows}
+        return self._and_what_they_are_made_of(names)
+
+    def _code(self) -> list[tuple[int, int]]:
+        tables = self.rule.tables
+        return list(zip(tables.code_op.tolist(), tables.code_arg.tolist(), strict=True))
+
+    def _columns_of_code(self) -> set[str]:
+        return {self.program.columns[arg] for op, arg in self._code() if op == Code.COLUMN}
+
+    def _local_expressions(self) -> list[Expression]:
+        """Return the parts of all local predicates."""
+        places = [place for number in range(len(self.rule.variables)) for place in self._local(number)]
+        return [expression for place in places for expression in self._expressions_of(place)]
 
     def _and_what_they_are_made_of(self, names: set[str]) -> set[str]:
         """Return `names` and the columns that derived, computed and windowed ones among them read."""

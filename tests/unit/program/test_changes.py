@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from cep.compiler.compile import compile_sources
 from cep.errors import Source
 from cep.program.changes import Changes, RuleChange, Verdict, changes_of
 from cep.rule_set import RuleSet
-from cep.schema.stream import Field, Stream, TableKind, TableSettings
+from cep.schema.stream import DeviceClock, Field, Stream, TableKind, TableSettings
 
 STREAM = Stream(
     "s",
@@ -149,11 +150,134 @@ def test_a_stream_that_is_declared_otherwise_is_refused(stream: dict[str, object
     assert refusal.help == "restore its declaration, or start from a new checkpoint"
 
 
-def test_where_the_value_of_a_column_is_in_the_data_may_change() -> None:
-    fields = (*STREAM.fields[:3], Field("y", "bigint", path=("inner", "y")))
-    found = changes(rule_set(RULE), rule_set(RULE, stream=dataclasses.replace(STREAM, fields=fields)))
-    assert found.rules == (RuleChange("r", Verdict.MEASURES, ("the columns that it reads",)),)
+READ_OTHERWISE: dict[str, tuple[dict[str, Any], str]] = {
+    "field": ({"path": ("inner", "y")}, "(field: inner.y)"),
+    "element": ({"path": ("ys",), "element": (0, "y")}, "(field: ys[0].y)"),
+    "unit": ({"unit": "seconds"}, "(unit: seconds)"),
+    "format": ({"format": "yyyy-MM-dd"}, "(format: yyyy-MM-dd)"),
+    "zone": ({"zone": "Europe/Zurich"}, "(zone: Europe/Zurich)"),
+}
+"""For each setting of a column: other values, and how the column is told then."""
+
+
+def read_otherwise(rule: str, column: str, **settings: Any) -> Changes:
+    """Return what becomes of rules if a column of their stream is read in another way."""
+    fields = (*STREAM.fields, Field("at", "timestamp"))
+    then = dataclasses.replace(STREAM, fields=fields)
+    others = [dataclasses.replace(of, **settings) if of.name == column else of for of in fields]
+    now = dataclasses.replace(then, fields=tuple(others))
+    return changes(rule_set(rule, OTHER, stream=then), rule_set(rule, OTHER, stream=now))
+
+
+@pytest.mark.parametrize("setting", READ_OTHERWISE)
+def test_a_rule_begins_again_if_a_column_of_its_conditions_is_read_otherwise(setting: str) -> None:
+    settings, told = READ_OTHERWISE[setting]
+    rule = "RULE r FROM s PARTITION BY k PATTERN p -> q WITHIN 1 HOUR DEFINE p AS at IS NOT NULL, q AS x = 1"
+    (change, other) = read_otherwise(rule, "at", **settings).rules
+    assert (change.verdict, other.verdict) == (Verdict.CHANGED, Verdict.SAME)
+    assert change.reasons[0] == f"column `at` is timestamp {told} instead of timestamp"
+
+
+@pytest.mark.parametrize("setting", READ_OTHERWISE)
+def test_open_runs_continue_if_a_column_is_only_reported(setting: str) -> None:
+    rule = "RULE r FROM s PARTITION BY k PATTERN p -> q WITHIN 1 HOUR DEFINE q AS x = 1 MEASURES p.at AS at"
+    found = read_otherwise(rule, "at", **READ_OTHERWISE[setting][0])
+    assert found.rules[0] == RuleChange("r", Verdict.MEASURES, ("the columns that it reads",))
     assert found.keeps_all
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "DEFINE q AS q.at = 1",
+        "DEFINE q AS q.at > p.y",
+        "DEFINE q AS y > p.at",
+        "DEFINE q AS y > AVG(p.at)",
+        "DEFINE q AS y > STDDEV(p.at)",
+        "DEFINE q AS y > PREV(at, 2)",
+        "DEFINE q AS y > COUNT(DISTINCT p.at)",
+        "DEFINE q AS x IN (p.at)",
+        "DEFINE q AS y > FIRST(p.at, 1)",
+        "DEFINE q AS y > SUM(at) OVER LAST 1 HOUR",
+        "DEFINE q AS y > COUNT(*) FILTER (WHERE at > 1) OVER LAST 1 HOUR",
+        "DEFINE q AS y > 1 MEASURES q.total AS total",
+    ],
+)
+def test_every_way_in_which_a_rule_does_not_only_report_a_column(rule: str) -> None:
+    let = "LET total = SUM(at) OVER LAST 1 HOUR"
+    text = f"RULE r FROM s PARTITION BY k {let} PATTERN p+ -> q WITHIN 1 HOUR {rule}"
+    then = dataclasses.replace(STREAM, fields=(*STREAM.fields, Field("at", "double")))
+    now = dataclasses.replace(then, fields=(*STREAM.fields, Field("at", "double", path=("v",))))
+    (change,) = changes(rule_set(text, stream=then), rule_set(text, stream=now)).rules
+    assert change.verdict is Verdict.CHANGED
+    assert change.reasons[0] == "column `at` is double (field: v) instead of double"
+
+
+@pytest.mark.parametrize("setting", READ_OTHERWISE)
+@pytest.mark.parametrize("use", ["event_time", "tie_break"])
+def test_event_time_and_tie_breakers_that_are_read_otherwise_are_refused(setting: str, use: str) -> None:
+    settings, told = READ_OTHERWISE[setting]
+    fields = (*STREAM.fields, Field("at", "timestamp"))
+    of_use: dict[str, Any] = {"event_time": "at"} if use == "event_time" else {"tie_break": ("at",)}
+    then = dataclasses.replace(STREAM, fields=fields, **of_use)
+    now = dataclasses.replace(then, fields=(*fields[:-1], dataclasses.replace(fields[-1], **settings)))
+    (refusal,) = changes(rule_set(RULE, stream=then), rule_set(RULE, stream=now)).refusals
+    assert refusal.fact == f"stream `s` has changed: column `at` is timestamp {told} instead of timestamp"
+
+
+def test_the_columns_of_a_device_clock_that_are_read_otherwise_are_refused() -> None:
+    names = ("device", "event", "sent", "received")
+    fields = (*STREAM.fields, *(Field(name, "timestamp") for name in names))
+    clock = DeviceClock(*names)
+    then = dataclasses.replace(STREAM, fields=fields, device_clock=clock)
+    for number, name in enumerate(names, len(STREAM.fields)):
+        other = dataclasses.replace(fields[number], path=("v",))
+        now = dataclasses.replace(then, fields=(*fields[:number], other, *fields[number + 1 :]))
+        (refusal,) = changes(rule_set(RULE, stream=then), rule_set(RULE, stream=now)).refusals
+        assert f"column `{name}` is timestamp (field: v) instead of timestamp" in refusal.fact
+    now = dataclasses.replace(then, device_clock=DeviceClock("device", "event", "received", "sent"))
+    (refusal,) = changes(rule_set(RULE, stream=then), rule_set(RULE, stream=now)).refusals
+    assert refusal.fact == "stream `s` has changed: `device_clock`"
+    longer = dataclasses.replace(then, device_clock=dataclasses.replace(clock, max_behind_us=1))
+    assert changes(rule_set(RULE, stream=then), rule_set(RULE, stream=longer)).keeps_all
+
+
+@pytest.mark.parametrize("setting", READ_OTHERWISE)
+def test_a_key_that_is_read_otherwise_begins_again(setting: str) -> None:
+    rule = "RULE r FROM s PARTITION BY at PATTERN p -> q WITHIN 1 HOUR DEFINE q AS x = 1"
+    found = read_otherwise(rule, "at", **READ_OTHERWISE[setting][0])
+    assert found.verdicts == {"r": "changed", "o": "same"}
+
+
+@pytest.mark.parametrize("setting", READ_OTHERWISE)
+@pytest.mark.parametrize(
+    "read",
+    [
+        "WINDOW TUMBLING 1 HOUR HAVING COUNT(at) > 3",
+        "WINDOW TUMBLING 1 HOUR MEASURES MAX(at) AS latest",
+        "WHERE at IS NOT NULL WINDOW TUMBLING 1 HOUR MEASURES COUNT(*) AS n",
+    ],
+)
+def test_windows_of_columns_that_are_read_otherwise_begin_again(setting: str, read: str) -> None:
+    settings, told = READ_OTHERWISE[setting]
+    rule = f"RULE r FROM s PARTITION BY k {read}"
+    found = read_otherwise(rule, "at", **settings)
+    assert (found.verdicts, found.refusals) == ({"r": "changed", "o": "same"}, ())
+    assert found.rules[0].reasons[0] == f"column `at` is timestamp {told} instead of timestamp"
+    beside = "RULE v FROM s PARTITION BY k WINDOW TUMBLING 1 HOUR MEASURES COUNT(*) AS n\n"
+    (refusal,) = read_otherwise(f"{beside}{rule}", "at", **settings).refusals
+    assert refusal.fact == "the state does not have the windowed values of the rules `v`, `r`"
+
+
+@pytest.mark.parametrize("setting", READ_OTHERWISE)
+def test_a_table_keeps_rows_so_its_columns_cannot_be_read_otherwise(setting: str) -> None:
+    settings, told = READ_OTHERWISE[setting]
+    rule = JOINED.replace("names.name = 'a'", "names.since IS NOT NULL")
+    table = dataclasses.replace(TABLE, fields=(*TABLE.fields, Field("since", "timestamp")))
+    other = dataclasses.replace(table.fields[-1], **settings)
+    now = dataclasses.replace(table, fields=(*TABLE.fields, other))
+    facts = [of.fact for of in changes(rule_set(rule, table=table), rule_set(rule, table=now)).refusals]
+    assert facts == [f"table `names` has changed: column `since` is timestamp {told} instead of timestamp"]
 
 
 def test_columns_may_be_declared_in_another_order() -> None:
