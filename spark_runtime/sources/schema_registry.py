@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode, urlsplit
 
 from cep.errors import InputError
+from spark_runtime.sources.answers import TimedResponse
 from spark_runtime.sources.secrets import replaced
 
 SECONDS = 5.0
@@ -115,6 +116,7 @@ class SchemaRegistry:
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=SECONDS)
+        connection.response_class = TimedResponse
         try:
             connection.request("GET", quote(parts.path.rstrip("/")) + path, headers=headers)
             answer = connection.getresponse()

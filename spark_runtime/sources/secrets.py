@@ -6,10 +6,13 @@ them.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from urllib.parse import quote, quote_plus
 
 from cep.errors import InputError
 
@@ -18,6 +21,9 @@ _SECRET = re.compile(r"password|secret|\.pem$|token|jaas")
 """Names of settings whose values no message shows, even if the file contains them."""
 
 _HIDDEN = "***"
+
+_LEAST_OF_A_LINE = 8
+"""A shorter line of a secret of several lines may be a word that says nothing."""
 
 Named = tuple[str, str]
 """The name of a setting, and its text."""
@@ -42,6 +48,22 @@ def replaced(setting: str, text: str) -> str:
     return _VARIABLE.sub(of_environment, text)
 
 
+def replaced_within(setting: str, text: str, allowed: re.Pattern[str]) -> str:
+    """Return `text` with the values of its variables, which `allowed` must match.
+
+    Raises InputError: the environment lacks a variable, or its value has another character (E0853).
+    """
+    for name in _VARIABLE.findall(text):
+        if not allowed.fullmatch(replaced(setting, f"${{{name}}}")):
+            # The error of a library would contain the value, which may be a secret.
+            raise InputError(
+                "E0853",
+                f"the value of the variable `{name}` has a character that `{setting}` cannot contain",
+                "remove it, for example a line feed at the end; in a URL, a blank is %20 and # is %23",
+            )
+    return replaced(setting, text)
+
+
 def all_replaced(given: Iterable[Named]) -> dict[str, str]:
     """Return strings by name, with the values of their variables; raise InputError (E0853) as `replaced`."""
     return {name: replaced(name, text) for name, text in given}
@@ -52,11 +74,17 @@ def variables_of(text: str) -> list[str]:
     return [found[0] for found in _VARIABLE.finditer(text)]
 
 
+def without_variables(text: str) -> str:
+    """Return the characters of a text that are not in a `${NAME}`."""
+    return _VARIABLE.sub("", text)
+
+
 def without_secrets(said: object, texts: Iterable[str] = (), named: Iterable[Named] = ()) -> str:
     """Return a message of another program, on one line, without secrets.
 
     `texts`: strings that contain variables, whose values are secrets. `named`: such strings with the names of
-    their settings, some of which name a secret (`password`).
+    their settings, some of which name a secret (`password`). A secret is also found in the forms of
+    `_forms`.
     """
     hidden = []
     for name, text in (*(("", text) for text in texts), *named):
@@ -66,6 +94,22 @@ def without_secrets(said: object, texts: Iterable[str] = (), named: Iterable[Nam
             with suppress(InputError):
                 hidden.append(replaced(name, text))
     shown = str(said)
-    for secret in sorted(filter(None, hidden), key=len, reverse=True):
+    forms = {form for secret in hidden for form in _forms(secret)}
+    for secret in sorted(filter(None, forms), key=len, reverse=True):
         shown = shown.replace(secret, _HIDDEN)
     return " ".join(shown.split())
+
+
+def _forms(secret: str) -> set[str]:
+    """Return how other programs may write a secret in a message."""
+    texts = {secret, secret.strip(), " ".join(secret.split()), re.sub(r"[\t\r\n]", "", secret)}
+    texts |= {line.strip() for line in secret.splitlines() if len(line.strip()) >= _LEAST_OF_A_LINE}
+    as_bytes = secret.encode(errors="surrogatepass")
+    codes = {base64.b64encode(as_bytes), base64.urlsafe_b64encode(as_bytes)}
+    forms = texts | {code.decode().rstrip("=") for code in codes}
+    for text in texts:
+        literals = (repr(text), ascii(text), json.dumps(text), json.dumps(text, ensure_ascii=False))
+        forms |= {literal[1:-1] for literal in literals}
+        data = text.encode(errors="surrogatepass")
+        forms |= {repr(data)[2:-1], quote(data), quote(data, safe=""), quote_plus(data)}
+    return forms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -10,16 +11,28 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from cep.errors import InputError
-from spark_runtime.sources.secrets import all_replaced, replaced, without_secrets
+from spark_runtime.sources.answers import TimedResponse
+from spark_runtime.sources.secrets import replaced_within, without_secrets
 
 _CHECK_SECONDS = 5.0
 _MOST_READ = 4 * 1024 * 1024
 """Bytes of a response that are read."""
 
+_MOST_TOLD = 500
+_MOST_SEARCHED = 8_000
+"""Characters of a response in a message, and those that are searched for secrets, in case one is cut."""
+
+OF_URL = re.compile(r"[!\"$-~]*")
+OF_HEADER = re.compile(r"[ -~]*")
+NAME_OF_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What the parts of a request may contain. `#` would end the address that the server gets."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An address.
+
+    Where its variables are replaced, InputError is raised if one is missing, or has a wrong character.
 
     - `url`: the URL. In it and in the values of headers, `${NAME}` is an environment variable.
     - `timeout_s`: seconds that the server may take to accept a connection, and to answer a request.
@@ -41,25 +54,17 @@ class Endpoint:
         return f"{parts.scheme}://{parts.netloc}"
 
     def told(self, said: object) -> str:
-        """Return a message from another program, without secrets."""
-        return without_secrets(said, (self.url, *(value for _, value in self.headers), *self.other_texts))
+        """Return the start of a message from another program, without secrets."""
+        texts = self.url, *(value for _, value in self.headers), *self.other_texts
+        return without_secrets(said, texts)[:_MOST_TOLD]
 
     def replaced_headers(self) -> dict[str, str]:
-        """Return the headers; raise InputError if a variable is missing or invalid in a header."""
-        found = all_replaced(self.headers)
-        for name, value in found.items():
-            # The library's error would contain the value, which may be a secret.
-            if not (value.isprintable() and value.isascii() and name.isascii()):
-                raise InputError(
-                    "E0853",
-                    f"the header `{name}` has a line feed or another character that no header can have",
-                    "check the end of the environment variable; secrets from files often have one",
-                )
-        return found
+        """Return the headers."""
+        return {name: replaced_within(name, value, OF_HEADER) for name, value in self.headers}
 
     def check(self) -> None:
         """Connect without sending anything; raise InputError if that fails."""
-        self.replaced_headers()
+        _ = self.replaced_headers(), self.target  # raises for a wrong variable
         connection = self.connection(min(self.timeout_s, _CHECK_SECONDS))
         try:
             connection.connect()
@@ -70,11 +75,11 @@ class Endpoint:
 
     def connection(self, timeout_s: float | None = None) -> http.client.HTTPConnection:
         """Return a connection that is not open yet."""
-        parts = urlsplit(replaced("url", self.url))
+        parts = urlsplit(self.url)  # host and port contain no variables
         host, port = parts.hostname or "", parts.port
         seconds = self.timeout_s if timeout_s is None else timeout_s
         if parts.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=seconds)
+            return _timed(http.client.HTTPConnection(host, port, timeout=seconds))
         try:
             context = ssl.create_default_context(cafile=self.ca_file or None)
         except (OSError, ssl.SSLError) as error:
@@ -82,12 +87,12 @@ class Endpoint:
         if not self.is_verified:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
+        return _timed(http.client.HTTPSConnection(host, port, timeout=seconds, context=context))
 
     @property
     def target(self) -> str:
         """Path and query of the address, with secrets."""
-        parts = urlsplit(replaced("url", self.url))
+        parts = urlsplit(replaced_within("url", self.url, OF_URL))
         return f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
 
     def unreachable(self, error: object) -> InputError:
@@ -106,6 +111,11 @@ class Endpoint:
         )
 
 
+def _timed(connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
+    connection.response_class = TimedResponse
+    return connection
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A response: the status, headers by lower-case name, and the start of the body."""
@@ -121,9 +131,9 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The status in words, and the text of the body."""
+        """The status in words, and the text of the body. It may contain secrets: see `Endpoint.told`."""
         word = http.client.responses.get(self.status, "")
-        text = " ".join(self.body[:500].decode(errors="replace").split())
+        text = " ".join(self.body[:_MOST_SEARCHED].decode(errors="replace").split())
         return f"{self.status} {word}{': ' if text else ''}{text}".strip()
 
 
@@ -148,6 +158,8 @@ class Client:
 
     def _post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         try:
+            if self._connection.sock is not None:
+                self._connection.sock.settimeout(self.endpoint.timeout_s)  # the last response has changed it
             self._connection.request("POST", self._target, body, {**self._headers, **headers})
             response = self._connection.getresponse()
             found = response.read(_MOST_READ)

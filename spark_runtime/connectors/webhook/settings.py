@@ -12,16 +12,18 @@ from cep.settings import declared
 from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
 from cep.settings.yaml_document import Document
-from spark_runtime.connectors.webhook.endpoint import Endpoint
+from spark_runtime.connectors.webhook.endpoint import NAME_OF_HEADER, OF_HEADER, OF_URL, Endpoint
 from spark_runtime.connectors.webhook.template import NamedColumn, Template, TemplateReader, check_columns
 from spark_runtime.sinks.place import Place, folder_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkType
+from spark_runtime.sources.secrets import without_variables
 
 _JSON, _BULK = "json", "bulk"
 _TIMEOUT_S, _RETRY_S = 10.0, 300.0
 _PARALLEL, _MOST_PARALLEL = 4, 64
 _TOGETHER_IN_BULK = 500
+_HEADERS_FORM = {"type": "object", "additionalProperties": declared.TEXT_FORM}
 _OURS = ("content-length", "content-type", "host", "idempotency-key", "transfer-encoding", "connection")
 
 
@@ -29,6 +31,9 @@ def _url(settings: Settings, name: str) -> str | None:
     text = settings.secret(name)
     if text is None:
         return None
+    if not OF_URL.fullmatch(without_variables(text)):
+        _NO_URL.note(settings, name, text)
+        return text
     parts = urlsplit(text)
     try:
         is_sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -41,6 +46,31 @@ def _url(settings: Settings, name: str) -> str | None:
     return text
 
 
+def _headers(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
+    found = declared.read_texts(settings, name, _OURS)
+    for header, value in found:
+        if not NAME_OF_HEADER.fullmatch(header):
+            _NO_NAME.note(settings, name, header)
+        elif not OF_HEADER.fullmatch(without_variables(value)):
+            _NO_VALUE.note(settings, name, header)
+    return found
+
+
+_NO_URL = Wrong(
+    "`url` has a character that no URL can have",
+    "a blank, `#`, or a character that is not ASCII",
+    "write it as in %20, which is a blank, and %23, which is #",
+)
+_NO_NAME = Wrong(
+    "`{}` is not the name of a header",
+    "a name has letters, digits and signs such as -, without blanks",
+    "for example: headers: {X-Source: spark-cep}",
+)
+_NO_VALUE = Wrong(
+    "the header `{}` has a character that no header can have",
+    "a value has printable characters of ASCII",
+    "write other characters into `body`",
+)
 _NO_ADDRESS = Wrong(
     "`url` is no address of a web server", "not an address", "for example: https://alerts.example/hook"
 )
@@ -63,7 +93,7 @@ _NOT_LOCAL = Wrong(
 @dataclass(frozen=True, slots=True)
 class _Settings:
     url: str = declared.own(_url, "", required=True, hidden=True)
-    headers: tuple[tuple[str, str], ...] = declared.texts(refused=_OURS)
+    headers: tuple[tuple[str, str], ...] = declared.own(_headers, (), form=_HEADERS_FORM, hidden=True)
     body: yaml.Node | None = declared.later()
     body_of_retract: yaml.Node | None = declared.later()
     together: int | None = declared.integer(None, at_least=1, name="batch")

@@ -62,6 +62,18 @@ def test_settings_are_read(tmp_path: Path) -> None:
         ("{format: webhook}", ["E0404 a sink has no `url`"]),
         ("{format: webhook, url: h:80}", ["E0402 `url` is no address of a web server"]),
         ('{format: webhook, url: "http://h:no/"}', ["E0402 `url` is no address of a web server"]),
+        ('{format: webhook, url: "http://h/a b"}', ["E0402 `url` has a character that no URL can have"]),
+        ('{format: webhook, url: "http://h/\\t${X}"}', ["E0402 `url` has a character that no URL can have"]),
+        ('{format: webhook, url: "http://h/#${X}"}', ["E0402 `url` has a character that no URL can have"]),
+        ('{format: webhook, url: "http://h/ä"}', ["E0402 `url` has a character that no URL can have"]),
+        (
+            '{format: webhook, url: "http://h/", headers: {a b: x}}',
+            ["E0402 `a b` is not the name of a header"],
+        ),
+        (
+            '{format: webhook, url: "http://h/", headers: {A: ä☃}}',
+            ["E0402 the header `A` has a character that no header can have"],
+        ),
         (
             '{format: webhook, url: "http://me:pw@h/"}',
             ["E0843 a host of `url` with a user, a password or a variable"],

@@ -1,0 +1,133 @@
+"""The address of a webhook: what it may contain, and how long an answer may take."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from cep.errors import InputError
+from spark_runtime.connectors.webhook.endpoint import Answer, Client, Endpoint
+from spark_runtime.sources.schema_registry import SchemaRegistry
+
+
+@contextmanager
+def server(serve: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
+    """Serve connections on 127.0.0.1, one after another; yield the port."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.is_set():
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                serve(connection, ended)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=run)
+        thread.start()
+        port = listening.getsockname()[1]
+        try:
+            yield port
+        finally:
+            ended.set()
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
+def slowly(start: bytes) -> Callable[[socket.socket, threading.Event], None]:
+    """Return a server that sends a start, and then a byte every 50 ms."""
+
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        connection.sendall(start)
+        for _ in range(100):
+            if ended.wait(0.05):
+                return
+            connection.sendall(b"x")
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    "start", [b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"]
+)
+def test_the_time_limit_is_that_of_the_whole_answer(start: bytes) -> None:
+    with server(slowly(start)) as port:
+        client = Client(Endpoint(f"http://127.0.0.1:{port}/", timeout_s=0.3))
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            client.post(b"{}", {})
+        assert time.monotonic() - began < 2
+
+
+def test_each_answer_of_a_connection_has_the_whole_time() -> None:
+    accepted = 0
+
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        nonlocal accepted
+        accepted += 1
+        while connection.recv(1 << 16):
+            ended.wait(0.2)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    with server(serve) as port:
+        client = Client(Endpoint(f"http://127.0.0.1:{port}/", timeout_s=0.5))
+        assert [client.post(b"{}", {}).body for _ in range(4)] == [b"ok"] * 4
+        client.close()
+    assert accepted == 1
+
+
+def test_a_server_that_closes_is_read_to_its_end() -> None:
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nwrong ")
+        connection.sendall(b"row")
+
+    with server(serve) as port:
+        client = Client(Endpoint(f"http://127.0.0.1:{port}/", timeout_s=5))
+        assert client.post(b"{}", {}).reason == "400 Bad Request: wrong row"
+        assert client.post(b"{}", {}).reason == "400 Bad Request: wrong row"
+        client.close()
+
+
+def test_a_registry_of_schemas_has_the_same_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_runtime.sources.schema_registry.SECONDS", 0.2)
+    with server(slowly(b"HTTP/1.1 200 OK\r\nX: ")) as port:
+        began = time.monotonic()
+        with pytest.raises(InputError, match="timed out"):
+            SchemaRegistry(f"http://127.0.0.1:{port}").check()
+        assert time.monotonic() - began < 4
+
+
+def test_a_secret_at_the_end_of_what_is_told_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEC", "s3cret-token")
+    answer = Answer(400, {}, b"x" * 480 + b" s3cret-token and more")
+    told = Endpoint("http://127.0.0.1/${SEC}").told(answer.reason)
+    assert "s3c" not in told
+    assert len(told) <= 500
+
+
+@pytest.mark.parametrize("value", ["S3CRET pass\n", "S3CRET\n", "S3CRETä", "S3CRET#1", "S3CRET\x7f"])
+def test_a_value_that_no_url_can_have_is_refused_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("SEC", value)
+    n_connections = 0
+
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        nonlocal n_connections
+        n_connections += not ended.is_set()
+
+    with server(serve) as port:
+        endpoint = Endpoint(f"http://127.0.0.1:{port}/h?t=${{SEC}}")
+        for use in (endpoint.check, lambda: Client(endpoint)):
+            with pytest.raises(InputError) as caught:
+                use()
+            assert caught.value.code == "E0853"
+            assert "the variable `SEC` has a character that `url` cannot" in caught.value.args[0]
+            assert "S3CRET" not in f"{caught.value} {caught.value.help}"
+    assert n_connections == 0
