@@ -75,6 +75,11 @@ class RunWatermark:
         # A partition without input at the last check may have some now.
         return self.rule.watermark(partitions, remaining.unread, self.looked_s, without)
 
+    def of_read(self, done: Done) -> int | None:
+        """Return the watermark that follows the latest of the events that were read."""
+        latest_us = latest_time(*(partition.latest_us for partition in done.partitions.values()))
+        return None if latest_us is None else latest_us - self.rule.lateness_us
+
     def look(self, done: Done, remaining: Callable[[], Remaining], *, may_pause: bool) -> None:
         """Decide, right before the sources are checked for new input, whether only one partition is read.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from spark_runtime.event_time.done import Done
-from spark_runtime.event_time.reached import latest_time
+from spark_runtime.event_time.reached import is_after, latest_time
 from spark_runtime.event_time.reporting import Reporting
 from spark_runtime.event_time.run_watermark import RunWatermark
 from spark_runtime.event_time.watermarks import Follows
@@ -146,11 +146,9 @@ class NextPlan:
             asks=waits is not None and waits.must_ask,
             lost=inputs.lost(),
         )
-        # A bounded micro-batch gave Spark an earlier watermark, which is unknown after a restart.
-        lags = waits is not None and self._reporting.is_behind(done.watermark_us)
         is_split = watermark.rule.follows is Follows.SLOWEST and inputs.is_partitioned(ranges)
         is_several = watermark.has_several(done) or remaining.unread or is_split
-        if not (is_several or clock_us is not None or lags):
+        if not (is_several or clock_us is not None or self._lags(done)):
             return plan
         spans = inputs.spans(done, offsets)
         bounds = watermark.bounds(done, inputs.remaining(done), remaining, spans, clock_us)
@@ -161,10 +159,25 @@ class NextPlan:
         """Return whether the operator would report something if called without events."""
         if self._reporting.is_due(done):
             return True
-        if not self._watermark.has_several(done) and done.waits is None:
+        if not (self._watermark.has_several(done) or done.waits is not None or self._lags(done)):
             return False
         now_us = self._watermark.now(done, self._inputs.remaining(done)).watermark_us
         return self._reporting.is_behind(latest_time(done.watermark_us, now_us))
+
+    def _lags(self, done: Done) -> bool:
+        """Return whether Spark has an earlier watermark than the events that were read allow.
+
+        A bounded micro-batch gave it one. Later events need not move it further: they may be earlier than
+        those that were read. After a restart Spark's watermark is unknown.
+        """
+        read_us = self._watermark.of_read(done)
+        was_bounded = (
+            self._reporting.told_us is not None  # then it is known
+            or done.waits is not None
+            or bool(done.waiting.by_group)
+            or is_after(read_us, done.watermark_us)
+        )
+        return was_bounded and self._reporting.is_behind(latest_time(done.watermark_us, read_us))
 
     def _by_clock(self, done: Done, offsets: Mapping[str, Offset]) -> int | None:
         """Return the watermark to which the wall clock moves it; `offsets` are those to be read now."""

@@ -245,6 +245,13 @@ class Played:
             elif kind == MATCH:
                 self.matches.append(table_of_bytes(data, schema))
 
+    def require_told(self, watermark_us: int | None) -> None:
+        """Raise AssertionError if a key group waits for a watermark that the stream has reached."""
+        reached_ms = 0 if watermark_us is None else watermark_us // 1000
+        assert self.watermark_ms >= reached_ms, f"Spark is {reached_ms - self.watermark_ms} ms behind"
+        due = [label for label, state in self.states.items() if (state.timeout_ms or reached_ms) < reached_ms]
+        assert not due, f"key groups {due} were not called"
+
     def found(self) -> Counter[tuple[Any, ...]]:
         """Return the matches: rule, id, end."""
         return Counter(
@@ -327,6 +334,8 @@ def check(seed: int, folder: Path, watermark: Callable[[int], WatermarkRule] = W
                 early[f"before the end, {modes}"] += played.found().total() - n_before
             number += 1
             assert number < 500, "the run does not end"
+        else:
+            played.require_told(batches.done.watermark_us)
     assert played.counts.late == 0, f"{played.counts.late_of} late"
     expected, found = in_batch(rules, feeds), played.found()
     assert found == expected, f"missing {expected - found}, too many {found - expected}"

@@ -82,6 +82,7 @@ class Live:
     after_s: float | None = 30
     clock: Clock = field(default_factory=Clock)
     limit: WaitingLimit = field(default_factory=WaitingLimit)
+    max_files: int | None = None
     number: int = 0
     plans: list[Plan] = field(default_factory=list)
 
@@ -95,7 +96,9 @@ class Live:
         checkpoint = Checkpoint(str(self.folder / "checkpoint"), "run", N_GROUPS, files)
         self.sources = {
             name: FolderSource(
-                stream, str(self.folder / name), Format.JSON, Reading(), checkpoint.file_log(name), None
+                *(stream, str(self.folder / name), Format.JSON, Reading()),
+                checkpoint.file_log(name),
+                self.max_files,
             )
             for name, stream in self.rules.streams.items()
         }
@@ -116,9 +119,9 @@ class Live:
             stopped=Looks(),
         )
 
-    def write(self, *events: tuple[int, int, int], stream: str = "s") -> None:
+    def write(self, *events: tuple[int, int, int], stream: str = "s", file_name: str = "events.json") -> None:
         """Append events: second, key, n."""
-        with (self.folder / stream / "events.json").open("a") as file:
+        with (self.folder / stream / file_name).open("a") as file:
             for second, key, n in events:
                 ts = START_S + second
                 file.write(json.dumps({"ts": _text(ts), "id": second, "k": key, "n": n}) + "\n")

@@ -327,16 +327,16 @@ def test_files_that_wait_are_read_by_their_times_and_hold_the_watermark_back(tmp
     write(tmp_path, "in/3.json", 10, 20)
     run = batches(tmp_path)
     caps, names = [], []
-    for number in range(3):
+    for number, latest in enumerate((50, 20, 40)):
         plan = run.next(number)
         assert plan is not None
         names += files(plan)
         caps.append(plan.cap_us if plan.cap_us is None else seconds_of(plan.cap_us))
-        run.complete(number, Counts(latest={"s": ((START_S + 50) * 1_000_000, "x")}))
+        run.complete(number, Counts(latest={"s": ((START_S + latest) * 1_000_000, "x")}))
     assert names == ["2.json", "3.json", "1.json"]
     # The lateness, 10 microseconds, before what is known: the earliest of the last events that are read, then
-    # the first event that is not read. When all is read, the events themselves tell.
-    assert caps == [pytest.approx(5 - 1e-5), pytest.approx(30 - 1e-5), None]
+    # the first event that is not read. The last file does not tell how far the stream came: the first did.
+    assert caps == [pytest.approx(5 - 1e-5), pytest.approx(30 - 1e-5), pytest.approx(50 - 1e-5)]
 
 
 def test_a_silent_source_holds_nothing_back_after_its_time(tmp_path: Path) -> None:
@@ -575,7 +575,11 @@ def test_nothing_waits_when_no_partition_is_behind(tmp_path: Path) -> None:
     assert run.status().waiting == 3
     run.next(1)
     run.complete(1, Counts(latest={"s": ((START_S + 50) * 1_000_000, "x")}))
+    assert run.status().waiting == 3  # in a key group that no event of the last file belongs to
+    assert files(run.next(2)) == []
+    run.complete(2, Counts())
     assert run.status().waiting == 0
+    assert run.next(3) is None
 
 
 def test_few_events_are_too_many_if_they_are_large(tmp_path: Path) -> None:

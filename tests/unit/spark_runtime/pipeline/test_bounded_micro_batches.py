@@ -1,0 +1,77 @@
+"""Unread input bounds a micro-batch: what the watermark has passed afterwards is reported. Without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cep.rule_set import BY_EVENT
+from tests.unit.spark_runtime.pipeline.test_end_waits import Live
+
+MATCH = ("pair", 600, 630, BY_EVENT)
+LATEST = 1800
+
+
+def backlog(folder: Path, after_s: float | None = None) -> Live:
+    """Return a pipeline that reads one file at a time; the first file has the latest events."""
+    live = Live(folder, after_s=after_s, max_files=1)
+    live.write((0, 1, 0), (600, 1, 1), (630, 1, 2), (LATEST, 1, 0), file_name="1.json")
+    live.write((300, 1, 0), file_name="2.json")
+    return live
+
+
+def test_a_last_file_of_earlier_events_leaves_nothing_unreported(tmp_path: Path) -> None:
+    live = backlog(tmp_path)
+    assert (live.go(), live.watermark) == ([MATCH], LATEST - 10)
+    live.played.require_told(live.run.done.watermark_us)
+    n_done = live.number
+    live.restart()
+    assert (live.go(), live.number) == ([], n_done)  # nothing waits for a micro-batch
+
+
+def test_a_stream_that_waits_for_nothing_has_no_micro_batch_more(tmp_path: Path) -> None:
+    live = Live(tmp_path, after_s=None, max_files=1)
+    for number in (1, 2, 3):
+        live.write((100 * number, 1, 0), file_name=f"{number}.json")
+    live.go()
+    assert [bool(plan.shares) for plan in live.plans] == [True, True, True, False]
+    live.restart()
+    assert (live.go(), live.number) == ([], 4)
+
+
+@pytest.mark.parametrize("n_before", [1, 2, 3])
+def test_nor_does_a_restart_between_the_micro_batches(tmp_path: Path, n_before: int) -> None:
+    live = backlog(tmp_path)
+    for _ in range(n_before):
+        plan = live.run.next(live.number)
+        assert plan is not None
+        live.run.complete(live.number, live.played.micro_batch(live.sources, plan))
+        live.number += 1
+    live.restart()
+    live.go()
+    assert sum(table.num_rows for table in live.played.matches) == 1
+    live.played.require_told(live.run.done.watermark_us)
+
+
+def test_a_last_file_whose_last_event_is_not_its_latest(tmp_path: Path) -> None:
+    # The last line of a file shows only a lower bound of its latest event time.
+    live = Live(tmp_path, after_s=None, max_files=1)
+    live.write((0, 1, 0), (LATEST, 1, 0), file_name="1.json")
+    live.write((300, 2, 0), (1900, 2, 1), (1910, 2, 2), (2000, 2, 0), (1995, 2, 0), file_name="2.json")
+    assert live.go() == [("pair", 1900, 1910, BY_EVENT)]
+    live.played.require_told(live.run.done.watermark_us)
+
+
+def test_a_file_that_was_removed_unread_holds_nothing_back(tmp_path: Path) -> None:
+    live = backlog(tmp_path)
+    plan = live.run.next(0)
+    assert plan is not None
+    live.run.complete(0, live.played.micro_batch(live.sources, plan))
+    live.number = 1
+    (tmp_path / "s/2.json").unlink()
+    assert live.go() == [MATCH]
+
+
+def test_with_waits_that_the_clock_ends_it_is_the_same(tmp_path: Path) -> None:
+    assert backlog(tmp_path, after_s=30).go() == [MATCH]
