@@ -222,6 +222,12 @@ def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, Stor
     """
     text = files.read(PIPELINE)
     has_begun = any(map(str.isdigit, files.names("query/commits")))
+    if text is not None and not has_begun and _ORIGIN in _known(text, path):
+        raise StateError(
+            "E0705",
+            f"`{path}` was restored from a savepoint, and has not run since",
+            "run the pipeline once with `cep run`: its first micro-batch takes over the saved state",
+        )
     rules = _rules_before(files, path, has_begun=True) if text is not None and has_begun else None
     if text is None or rules is None:
         raise StateError(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.program.changes import Changes, changes_of
 from cep.rule_set import RuleSet
+from cep.settings.file_mode import PRIVATE
 from spark_runtime.pipeline.cause import cause_of
 from spark_runtime.pipeline.checkpoint import DONE, PIPELINE, Origin, SourceIdentity, new_name, pipeline_json
 from spark_runtime.pipeline.checkpoint import GAPS as GAPS_OF_CHECKPOINT
@@ -50,7 +51,8 @@ def restore(
     cannot continue under the rules of the pipeline (E0701).
 
     `n_groups`: the number of key groups; None: that of the savepoint. `pipeline`: the pipeline with whose
-    rules the checkpoint continues; None: with those of the savepoint.
+    rules the checkpoint continues, and whose `file_mode` it gets; None: with those of the savepoint, and only
+    this user may read it.
     """
     savepoint = opened(folder)
     manifest = savepoint.manifest
@@ -62,7 +64,7 @@ def restore(
     changes = changes_of(before.programs, now.programs)
     require_continues(changes)
     require_same_inputs(changes)  # nobody knows the position of others
-    with new_folder(path) as place:
+    with new_folder(path, PRIVATE if pipeline is None else pipeline.file_mode) as place:
         groups = _restore_groups(savepoint, before, now, place / FOLDER, n_groups)
         texts = savepoint.data(RULES)
         if pipeline is not None:

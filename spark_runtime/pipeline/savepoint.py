@@ -27,6 +27,8 @@ from typing import Any
 
 from cep.errors import StateError
 from cep.rule_set import RuleSet
+from cep.settings.file_mode import PRIVATE, FileMode
+from cep.spool.new_files import umask
 from cep.write_errors import writing
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.generations import Generation
@@ -241,8 +243,10 @@ def _unfinished(target: Path) -> Path:
 
 
 @contextmanager
-def new_folder(path: str) -> Iterator[Path]:
+def new_folder(path: str, mode: FileMode = PRIVATE) -> Iterator[Path]:
     """Yield a folder whose contents appear at `path` in one step, unless an error is raised.
+
+    It and all files that are created in the context have `mode`.
 
     Raises StateError: `path` is not empty, or not on a disk (E0716).
     """
@@ -254,7 +258,7 @@ def new_folder(path: str) -> Iterator[Path]:
         )
     target = Path(path).absolute()
     hidden = _unfinished(target)
-    with writing(target):
+    with umask(mode.umask), writing(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise StateError(
                 "E0716", f"`{path}` is not empty", "name a folder that is empty, or does not exist"

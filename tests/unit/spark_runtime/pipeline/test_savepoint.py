@@ -18,13 +18,14 @@ from cep.commands.cli import main
 from cep.counts import Loss
 from cep.errors import StateError
 from cep.rulebook import compile_texts
+from cep.spool.new_files import umask
 from spark_runtime.pipeline.checkpoint import Checkpoint, SourceIdentity, last_done, open_checkpoint
 from spark_runtime.pipeline.gaps import Entry, all_gaps, ledger_json
 from spark_runtime.pipeline.generations import Filled, Generation, all_generations
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.portable import portable, with_paths, without_paths
 from spark_runtime.pipeline.restoring import restore
-from spark_runtime.pipeline.savepoint import Manifest, opened, require_finished, saved_file
+from spark_runtime.pipeline.savepoint import Manifest, new_folder, opened, require_finished, saved_file
 from spark_runtime.pipeline.saving import require_saved_positions
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import Restored
@@ -183,6 +184,47 @@ def test_a_target_that_is_not_empty_is_refused_and_an_empty_one_is_not(tmp_path:
     assert (target / "pipeline.json").is_file()
     with pytest.raises(StateError, match=r"E0716.*no folder on a disk"):
         restore(str(STORED), "s3a://bucket/checkpoint")
+
+
+def modes(folder: Path) -> set[tuple[bool, str]]:
+    """Return the modes of a folder and of all that is in it; with each, whether it is that of a folder."""
+    return {(item.is_dir(), f"{item.stat().st_mode & 0o777:o}") for item in (folder, *folder.rglob("*"))}
+
+
+def test_only_the_user_may_read_a_savepoint_and_a_restored_checkpoint(tmp_path: Path) -> None:
+    with umask(0o022):
+        restore(str(STORED), str(tmp_path / "restored"))
+        with new_folder(str(tmp_path / "of/saved")) as place:
+            (place / "groups").mkdir()
+            (place / "groups/0").touch()
+        (tmp_path / "usual").touch()
+    private = {(True, "700"), (False, "600")}
+    assert modes(tmp_path / "restored") == modes(tmp_path / "of") == private
+    assert (tmp_path / "usual").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_checkpoint_restored_for_a_pipeline_has_its_file_mode(tmp_path: Path) -> None:
+    file = write(tmp_path, both=True)
+    file.write_text(file.read_text() + 'file_mode: "0640"\n')
+    with umask(0o022):
+        restore(str(STORED), str(tmp_path / "checkpoint"), pipeline=load_pipeline(file))
+    assert modes(tmp_path / "checkpoint") == {(True, "750"), (False, "640")}
+
+
+def test_a_restored_checkpoint_that_has_not_run_needs_a_run_first(tmp_path: Path) -> None:
+    file = write(tmp_path, both=True)
+    path = str(tmp_path / "checkpoint")
+    restore(str(STORED), path)
+    for words in (
+        ("state", "ls", path),
+        ("savepoint", path, str(tmp_path / "again")),
+        ("approve", str(file)),
+    ):
+        told = CliRunner().invoke(main, words)
+        assert told.exit_code == 1, told.output
+        assert f"error[E0705]: `{path}` was restored from a savepoint, and has not run since" in told.output
+        assert "`cep run`" in told.output
+        assert "the folder that `checkpoint`" not in told.output
 
 
 def test_other_rules_are_refused_as_after_a_restart(tmp_path: Path) -> None:
