@@ -50,7 +50,12 @@ def found_rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) ->
     A path without rule files is reported in `problems`.
     """
     files: dict[Path, Path] = {}
-    for path in map(Path, paths):
+    for given in paths:
+        if given == "":  # as a path it would be the current directory
+            advice = "write . for the current directory"
+            problems.append(Diagnostic("E0611", "the path of rules is an empty text", help=advice))
+            continue
+        path = Path(given)
         try:
             for file in _found_at(path, problems):
                 files.setdefault(file.resolve(), file)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cep.arguments import rule_names, wrong_argument
 from cep.compiler.compile import Compiled, check_sources, compile_rules, compile_sources
 from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.errors import Diagnostic, RuleError, Source
@@ -22,7 +23,7 @@ from cep.profiles.profile import Profile
 from cep.rule_files import STREAMS_FILE, found_rule_files, nearest_streams_file, read_rule_file
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
-from cep.settings.schema_file import load_streams
+from cep.settings.schema_file import declared_streams, load_streams
 
 Streams = Mapping[str, Stream]
 
@@ -91,7 +92,8 @@ def load_rules(
     Parameters
     ----------
     rules
-        A string with the word PATTERN, or with several lines, is rule text; any other string is a path.
+        A string with the word PATTERN, or with several lines, is rule text; any other string is a path. A
+        text or a file that is given several times is read once.
     streams
         The streams, or the file that declares them. Without it, each rule file reads the nearest
         ``streams.yaml`` in its folder or above. Rule text needs `streams`, because it is not in a folder.
@@ -105,15 +107,19 @@ def load_rules(
     RuleError
         Rules or streams files are wrong, or no rule has a name in `only` (E0897). The error contains every
         problem of all of them.
+    InputError
+        An argument is of another type (E0827).
     """
-    given = [rules] if isinstance(rules, str | Path) else list(rules)
+    given = [rules] if isinstance(rules, str | Path) else rules
+    if not isinstance(given, Sequence) or not all(isinstance(item, str | Path) for item in given):
+        raise wrong_argument(
+            "rules", rules, "rule text, a .cep file, a directory of them, or several of these in a list"
+        )
+    if not given:
+        raise RuleError([Diagnostic("E0611", "the list of rules is empty", help="give rule texts or paths")])
     texts = [Source("rules", str(item)) for item in given if is_rules(item)]
     paths = [item for item in given if not is_rules(item)]
-    declared: Streams | None = None
-    if isinstance(streams, Stream):
-        declared = {streams.name: streams}
-    elif streams is not None:
-        declared = streams if isinstance(streams, Mapping) else load_streams(streams)
+    declared = None if streams is None else declared_streams(streams)
     if texts and declared is None:
         advice = "give `streams`: a streams file, or what load_streams returns"
         raise RuleError([Diagnostic("E0612", "a rule text has no streams file beside it", help=advice)])
@@ -130,7 +136,7 @@ def compile_rulebook(
     rulebook: Rulebook,
     only: str | Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
-    shadow: Sequence[str] = (),
+    shadow: str | Sequence[str] = (),
 ) -> Compiled:
     """Return the compiled rules: all, or those in `only`; see `compile_texts`."""
     return compile_texts(rulebook.sources, rulebook.streams, only, parameters, shadow)
@@ -141,7 +147,7 @@ def compile_texts(
     streams: Streams,
     only: str | Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
-    shadow: Sequence[str] = (),
+    shadow: str | Sequence[str] = (),
 ) -> Compiled:
     """Return the rules in `sources`, compiled: all, or those named in `only` and those whose matches they
     read. `parameters` are other values of parameters (`cep.language.parameters`), `shadow` the names of
@@ -149,7 +155,8 @@ def compile_texts(
 
     Raises RuleError with every problem of all sources, or with every name that no rule has (E0897).
     """
-    names = [only] if isinstance(only, str) else list(only)
+    names = rule_names("only", only)
+    shadow = rule_names("shadow", shadow)
     asked = [*names, *shadow]
     known = {rule.name.text for source in sources for rule in read_rules(source)[0]} if asked else set()
     if known and (unknown := [name for name in asked if name not in known]):

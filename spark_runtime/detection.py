@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from cep.errors import InputError, RuleError, Source
+from cep.arguments import several_texts, type_name, wrong_argument
+from cep.errors import Diagnostic, InputError, RuleError, Source
 from cep.language import ast
 from cep.language.ast import stream_names
 from cep.language.front_ends import read_rules
@@ -19,7 +20,7 @@ from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_rulebook
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
-from cep.settings.schema_file import load_streams
+from cep.settings.schema_file import declared_streams
 from spark_runtime.compat.driver import condition_of
 from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable, observed
 from spark_runtime.dataflow.message_frames import MessageFrame
@@ -151,7 +152,7 @@ def _plan_for(
 def _kept(folder: str, spark: SparkSession) -> Kept:
     """Return where state is kept. Raises InputError: that is not possible (E0827)."""
     if not isinstance(folder, str) or not folder or is_remote(folder):
-        raise _wrong_argument("state_folder", folder, "the path of a folder that all workers share")
+        raise wrong_argument("state_folder", folder, "the path of a folder that all workers share")
     retained = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
     return Kept.of_run(str(Path(folder).absolute()), retained, by_query=True)
 
@@ -212,13 +213,15 @@ def _dataflow(spark: SparkSession, rules: RuleSet, key_groups: int | None, has_w
 
 def _checked(call: Call) -> tuple[Mapping[str, Frame], RuleSet]:
     """Check all arguments; return the events by stream and the compiled rules."""
+    if isinstance(call.events, Mapping) and not call.events:
+        raise InputError("E0823", "the events are an empty dictionary", _GIVE_FRAMES)
     for name, frame in call.events.items() if isinstance(call.events, Mapping) else [("", call.events)]:
         _require_frame(name, frame)
     if call.key_groups is not None and (not isinstance(call.key_groups, int) or call.key_groups < 1):
-        raise _wrong_argument("key_groups", call.key_groups, "a positive number of groups")
+        raise wrong_argument("key_groups", call.key_groups, "a positive number of groups")
     schemas = call.events_schema.values() if isinstance(call.events_schema, Mapping) else [call.events_schema]
     if call.events_schema is not None and not all(isinstance(schema, StructType) for schema in schemas):
-        raise _wrong_argument("events_schema", call.events_schema, "a StructType, or one for each stream")
+        raise wrong_argument("events_schema", call.events_schema, "a StructType, or one for each stream")
     rules = _corrected(_rules(call), call.correct_within)
     events = call.events
     if not isinstance(events, Mapping):
@@ -233,7 +236,7 @@ def _corrected(rules: RuleSet, correct_within: str | None) -> RuleSet:
         return rules
     length_us = parse_duration(correct_within) if isinstance(correct_within, str) else None
     if not length_us:
-        raise _wrong_argument("correct_within", correct_within, 'a duration above 0, such as "1 hour"')
+        raise wrong_argument("correct_within", correct_within, 'a duration above 0, such as "1 hour"')
     return rules.with_corrections(Corrections(length_us))
 
 
@@ -246,7 +249,7 @@ def _limits(call: Call, rules: RuleSet) -> Limits:
     text = text_of(call.limits)
     if text is None:
         wanted = 'a dictionary as in a pipeline file: {"open_runs": {"at_most": 1000, "then": "drop_oldest"}}'
-        raise _wrong_argument("limits", call.limits, wanted)
+        raise wrong_argument("limits", call.limits, wanted)
     for name, why in _ONLY_IN_PIPELINES.items():
         if name in call.limits:
             raise InputError("E0828", f"`{name}` cannot be among the limits of detect: {why}", _AS_PIPELINE)
@@ -279,39 +282,30 @@ _INSTEAD = {
 """Prefix of a type's name -> what to write instead."""
 
 
+_GIVE_FRAMES = "give a DataFrame, or a dictionary of them: {'logins': logins, 'payments': payments}"
+
+
 def _require_frame(stream: str, events: object) -> None:
     if isinstance(events, DataFrame | MessageFrame):
         return
-    kind = _type_name(events)
+    kind = type_name(events)
     plain = kind.replace("pyspark.sql.connect.", "pyspark.sql.")
     instead = [text for beginning, text in _INSTEAD.items() if plain.startswith(beginning)]
-    help_text = "give a DataFrame, or a dictionary of them: {'logins': logins, 'payments': payments}"
     raise InputError(
         "E0823",
         f"the events{f' of `{stream}`' if stream else ''} are of type {kind}, not a DataFrame of Spark",
-        instead[0] if instead else help_text,
+        instead[0] if instead else _GIVE_FRAMES,
     )
-
-
-def _type_name(value: object) -> str:
-    kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _wrong_argument(name: str, value: object, wanted: str) -> InputError:
-    shown = repr(value)
-    fact = f"{name} is {shown}" if len(shown) <= 60 else f"{name} is of type {_type_name(value)}"
-    return InputError("E0827", fact, f"give {wanted}")
 
 
 def _rules(call: Call) -> RuleSet:
     given = [call.rules] if isinstance(call.rules, str | Path | RuleSet) else call.rules
     wanted = "rule text, a .cep file, a directory of them, a RuleSet, or several of these in a list"
     if not isinstance(given, Sequence) or not given:
-        raise _wrong_argument("rules", call.rules, wanted)
+        raise wrong_argument("rules", call.rules, wanted)
     for item in given:
         if not isinstance(item, str | Path | RuleSet):
-            raise _wrong_argument("rules", item, wanted)
+            raise wrong_argument("rules", item, wanted)
     compiled = [item for item in given if isinstance(item, RuleSet)]
     texts = [item for item in given if not isinstance(item, RuleSet)]
     if compiled and texts:
@@ -323,18 +317,52 @@ def _rules(call: Call) -> RuleSet:
                 raise InputError(
                     "E0828", f"{name} cannot be given here", "give it to load_rules, or rule texts here"
                 )
-        programs = tuple(program for rules in compiled for program in rules.programs)
-        tells_version = any(rules.tells_version for rules in compiled)
-        return RuleSet(programs, compiled[0].corrections, tells_version=tells_version)
+        return _combined(compiled)
     told = _streams_of_messages(call)
     if call.streams is None and told:
         _require_none_beside(call, "the stream of `messages` says it")
         return compile_texts(_sources(texts, told), told, call.only, call.parameters).rule_set
     if call.streams is not None:
         _require_none_beside(call, "`streams` says it already")
-        declared = _declared(call.streams)
+        declared = declared_streams(call.streams)
         return compile_texts(_sources(texts, declared), declared, call.only, call.parameters).rule_set
     return _compile_for_frames(call, texts)
+
+
+def _combined(rule_sets: Sequence[RuleSet]) -> RuleSet:
+    """Return the rules of all sets; a set that is given twice counts once.
+
+    Raises RuleError: two rules have one name (E0301), or a stream is declared in two ways (E0614).
+    """
+    distinct = list({id(rules): rules for rules in rule_sets}.values())
+    problems: list[Diagnostic] = []
+    names, inputs = set[str](), dict[str, Stream]()
+    together = "give the texts to load_rules together"
+    for rules in distinct:
+        for rule in rules.rules:
+            if rule.name in names:
+                problems.append(
+                    Diagnostic(
+                        "E0301",
+                        f"there are two rules `{rule.name}`, in two of the rule sets",
+                        help=f"give one of them another name; if it is the same rule, {together}",
+                    )
+                )
+            names.add(rule.name)
+        for name, stream in rules.inputs.items():
+            if inputs.setdefault(name, stream) != stream:
+                problems.append(
+                    Diagnostic(
+                        "E0614",
+                        f"stream `{name}` is declared in two ways by the streams of these rule sets",
+                        help="give load_rules the same streams for all of them",
+                    )
+                )
+    if problems:
+        raise RuleError(problems)
+    programs = tuple(program for rules in distinct for program in rules.programs)
+    tells_version = any(rules.tells_version for rules in distinct)
+    return RuleSet(programs, distinct[0].corrections, tells_version=tells_version)
 
 
 def _streams_of_messages(call: Call) -> dict[str, Stream]:
@@ -365,17 +393,6 @@ def duration_us(text: str) -> int:
             "E0821", f"lateness `{text}` is not a duration", "write a number and a unit: 10 seconds"
         )
     return length
-
-
-def _declared(streams: Streams) -> Mapping[str, Stream]:
-    match streams:
-        case Stream():
-            return {streams.name: streams}
-        case str() | Path():
-            return load_streams(streams)
-        case Mapping() if all(isinstance(stream, Stream) for stream in streams.values()):
-            return streams
-    raise _wrong_argument("streams", streams, "the path of a streams file, or what load_streams returns")
 
 
 def _sources(items: Sequence[str | Path], streams: Mapping[str, Stream]) -> list[Source]:
@@ -428,7 +445,7 @@ def _of_stream(value: Any, name: str) -> Any:
 
 def _tie_break(call: Call, name: str) -> Sequence[str]:
     columns = _of_stream(call.tie_break, name) or ()
-    return [columns] if isinstance(columns, str) else columns
+    return several_texts("tie_break", columns, "a column, or several in a list")
 
 
 def _lateness_us(call: Call, events: Mapping[str, Upstream], times: Mapping[str, str]) -> int:

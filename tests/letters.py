@@ -38,8 +38,10 @@ LETTERS = Stream(
 """The stream of letters. If a rule has several streams, each has these columns. Predicates can read ``x``,
 ``y`` and ``s``."""
 
-KEYS = replace(LETTERS, name="keys", table=TableSettings(("key",), op="letter"))
-"""A table for FOR EACH, whose versions are letters, too: C creates the row of a key, D deletes it."""
+KEYS = replace(LETTERS, name="keys", table=TableSettings(("key",), op="letter"), min_valid_us=-1_000_000_000)
+"""A table for FOR EACH, whose versions are letters, too: C creates the row of a key, D deletes it.
+
+Versions may be older than all events, which begin at 0."""
 
 _TOKEN = re.compile(r"\s*([A-Z])([0-9]*)(?:@(-?[0-9]+(?:\.[0-9]+)?))?(?:\(([^()]*)\))?(?=\s|$)")
 _ATTRIBUTE = re.compile(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cep.arguments import parameters_of
 from cep.compiler import ir
 from cep.compiler.analysis.analyze import analyze
 from cep.compiler.automaton.build import build
@@ -123,8 +124,9 @@ def _parse(
     sources: Iterable[Source], parameters: Mapping[str, str] | None
 ) -> tuple[tuple[ast.Rule, ...], tuple[Diagnostic, ...]]:
     """Return the syntax trees of all rules in `sources`, and the problems of all of them."""
-    parsed = [read_rules(source) for source in sources]
-    trees, wrong = set_parameters([tree for trees, _ in parsed for tree in trees], parameters or {})
+    # A text that is given twice is read once, as a file is.
+    parsed = [read_rules(source) for source in dict.fromkeys(sources)]
+    trees, wrong = set_parameters([tree for trees, _ in parsed for tree in trees], parameters_of(parameters))
     return trees, (*(problem for _, problems in parsed for problem in problems), *wrong)
 
 

@@ -16,6 +16,9 @@ import pyarrow as pa
 
 from cep.arrays import I64, Mask
 
+ANY_TIME_US = 1 << 62
+"""As `max_ahead`: rows of a program and of a DataFrame may be ahead of the others by any time."""
+
 ENOUGH = 8
 """Events that outweigh what a stream had reached before: the half of them that lies ahead is believed."""
 

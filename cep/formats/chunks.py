@@ -126,7 +126,7 @@ def checked(piece: Piece, stream: Stream, keys: Sequence[Sequence[str]], ahead: 
         at = events.schema.get_field_index(stream.event_time)
         events = events.set_column(at, stream.event_time, ahead.clocks.true_times(events))
     usable = np.ones(len(events), dtype=bool)
-    for bad, reason in _unusable(events, stream, keys, ahead):
+    for bad, reason in unusable(events, stream, keys, ahead):
         if not bad.any():
             continue
         rows = np.flatnonzero(bad & usable)
@@ -160,7 +160,7 @@ def checked(piece: Piece, stream: Stream, keys: Sequence[Sequence[str]], ahead: 
     )
 
 
-def _unusable(
+def unusable(
     events: pa.Table, stream: Stream, keys: Sequence[Sequence[str]], ahead: AheadGuard
 ) -> Iterator[tuple[Mask, str]]:
     """Yield which events cannot be used for a reason, and the reason; an event may have several."""

@@ -23,7 +23,7 @@ from cep.rule_files import STREAMS_FILE
 from cep.rule_set import RuleSet
 from cep.rulebook import load_rules
 from cep.schema.stream import Stream
-from cep.settings.schema_file import load_streams
+from cep.settings.schema_file import declared_streams
 
 
 @overload
@@ -118,13 +118,7 @@ def _compiled(
         return rules
     if not isinstance(rules, Source):
         return load_rules(rules, streams, parameters=parameters)
-    if isinstance(streams, Stream):
-        streams = {streams.name: streams}
-    return compile_sources(
-        [rules],
-        streams if isinstance(streams, Mapping) else load_streams(streams or STREAMS_FILE),
-        parameters=parameters,
-    ).rule_set
+    return compile_sources([rules], declared_streams(streams or STREAMS_FILE), parameters=parameters).rule_set
 
 
 def _by_name(rules: RuleSet, rows: Any) -> Mapping[str, Any]:

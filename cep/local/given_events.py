@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +18,8 @@ from cep.diagnostics.diagnostic import did_you_mean
 from cep.engine.prepare.device_clocks import DeviceClocks
 from cep.errors import InputError
 from cep.expression import Type
+from cep.formats.ahead import ANY_TIME_US, AheadGuard
+from cep.formats.chunks import unusable
 from cep.schema.arrow_columns import element_kind, element_of, kind_at, typed_column, word_of
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.arrow_values import json_value
@@ -57,11 +61,26 @@ def event_table(stream: Stream, events: Any) -> pa.Table:
     if not stream.is_static:
         for name in clock.columns if clock is not None and is_estimated else (stream.event_time,):
             _require_no_nulls(table, name, stream)
+    order = np.arange(len(table))
     if clock is not None and is_estimated:
-        table = table.take(pc.sort_indices(table, [(clock.received, "ascending")]))
+        order = np.asarray(pc.sort_indices(table, [(clock.received, "ascending")]))
+        table = table.take(order)
         at = table.schema.get_field_index(stream.event_time)
         table = table.set_column(at, stream.event_time, DeviceClocks(stream).true_times(table))
+    _require_usable(table, stream if is_estimated else replace(stream, device_clock=None), order)
     return table
+
+
+def _require_usable(table: pa.Table, stream: Stream, order: npt.NDArray[np.int64]) -> None:
+    """Refuse rows that every other run makes dead letters; row i of the table was given as `order[i]`."""
+    for bad, reason in unusable(table, stream, (), AheadGuard(ANY_TIME_US)):
+        if bad.any():
+            row = int(order[np.flatnonzero(bad)].min())
+            raise GivenEventsError(
+                "E0832",
+                f"row {row} of `{stream.name}`: {reason}",
+                "elsewhere this row is a dead letter and matches nothing; rows are counted from 0",
+            )
 
 
 def _require_no_nulls(table: pa.Table, name: str, stream: Stream) -> None:

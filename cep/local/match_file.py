@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cep.arguments import path_of
 from cep.arrays import I64
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
@@ -101,6 +102,8 @@ def read_inputs(
     """
     paths = path if isinstance(path, Mapping) else {rules.only_stream().name: path}
     rules.require_streams(paths)
+    for of_stream in paths.values():
+        path_of("path", of_stream)
     chunks = {
         name: read_events(
             paths[name],

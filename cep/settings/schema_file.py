@@ -11,6 +11,7 @@ from zoneinfo import available_timezones
 
 import yaml
 
+from cep.arguments import path_of, wrong_argument
 from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.diagnostics.limits import TooManyErrorsError
 from cep.errors import Diagnostic, RuleError, Source
@@ -72,7 +73,10 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
     ------
     RuleError
         The file is wrong, or it cannot be read. The error contains every problem of the file.
+    InputError
+        `path` is no path (E0827).
     """
+    path = path_of("path", path)
     try:
         source = read_source(path, MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
@@ -90,6 +94,21 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
     if any(problem.is_error for problem in diagnostics):
         raise RuleError(diagnostics)
     return streams
+
+
+def declared_streams(streams: str | Path | Stream | Mapping[str, Stream]) -> Mapping[str, Stream]:
+    """Return the streams of an argument: they themselves, or those that a file declares.
+
+    Raises RuleError, see `load_streams`; or InputError: the argument is of another type (E0827).
+    """
+    match streams:
+        case Stream():
+            return {streams.name: streams}
+        case str() | Path():
+            return load_streams(streams)
+        case Mapping() if all(isinstance(stream, Stream) for stream in streams.values()):
+            return streams
+    raise wrong_argument("streams", streams, "the path of a streams file, or what load_streams returns")
 
 
 def parse_streams(source: Source) -> tuple[dict[str, Stream], list[Diagnostic]]:

@@ -12,7 +12,7 @@ from cep.local.given_events import GivenEventsError, event_table
 from cep.rule_files import STREAMS_FILE
 from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_rulebook
 from cep.schema.stream import Stream
-from cep.settings.schema_file import load_streams
+from cep.settings.schema_file import declared_streams
 from cep.why.reasons import Why, WhyRows
 from cep.why.rows import prepared, told
 
@@ -52,7 +52,7 @@ def find_reasons(
     """
     only = [] if rule is None else [rule]
     if is_rules(rules):
-        declared = streams if isinstance(streams, Mapping) else load_streams(streams or STREAMS_FILE)
+        declared = declared_streams(streams or STREAMS_FILE)
         compiled = compile_texts([Source("rules", str(rules))], declared, only)
     else:
         compiled = compile_rulebook(load_rulebook([rules], streams), only)

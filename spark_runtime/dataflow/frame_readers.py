@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from cep.counts import Counts
 from cep.errors import InputError
 from cep.formats import dead_letter
-from cep.formats.ahead import AheadGuard
+from cep.formats.ahead import ANY_TIME_US, AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked, with_columns, without
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.files import BadFile, Reading, refused_chunk, text_reader, values_in_path
@@ -156,13 +156,9 @@ class TypedReader:
                 piece = Piece(self.stream.name, events, nowhere, (), 0, ())
                 # A DataFrame contains its event times: none is estimated.
                 timed = replace(self.stream, device_clock=None)
-                chunk = checked(piece, timed, keys, AheadGuard(_ANY_TIME_US))
+                chunk = checked(piece, timed, keys, AheadGuard(ANY_TIME_US))
             yield from self.packer.chunk(chunk, self.stream, None, counts, may_be_late=self.may_be_late)
         yield from self.packer.counted(counts)
-
-
-_ANY_TIME_US = 1 << 62
-"""In a DataFrame, an event may be ahead of the others by any time. `max_ahead` is for pipelines."""
 
 
 def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Lines]]:

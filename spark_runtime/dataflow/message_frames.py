@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from cep.counts import Counts
 from cep.errors import InputError
 from cep.expression import Type
-from cep.formats.ahead import AheadGuard
+from cep.formats.ahead import ANY_TIME_US, AheadGuard
 from cep.formats.chunks import Chunk, no_events
 from cep.formats.lines import lines_of_column
 from cep.formats.payloads.registry import payload_format
@@ -38,9 +38,6 @@ _PLACE = ("topic", "partition", "offset")
 
 _VALUE, _TOPIC, _PARTITION, _OFFSET = "_value", "_topic", "_partition", "_offset"
 _MORE = "_column"
-
-_ANY_TIME_US = 1 << 62
-"""An event may be ahead of the others by any time, as in other DataFrames."""
 
 NOWHERE = -1
 """The position of a message without one."""
@@ -129,7 +126,7 @@ class FrameReader:
         """Yield the parcels of batches of messages."""
         freeze_loaded()
         if not self.is_planned:
-            yield from self._parcels(batches, AheadGuard(_ANY_TIME_US), None)
+            yield from self._parcels(batches, AheadGuard(ANY_TIME_US), None)
             return
         plan = Plan.of_task()
         ahead, watermark_us = plan.reached.guard(self.stream), plan.reached.watermark_us
@@ -222,6 +219,12 @@ def message_frame(
             "E0841",
             f"stream `{stream.name}` has no column `{unknown[0]}`, which a column of the messages is to be",
             f"declare it, or write one of {', '.join(known)}",
+        )
+    if double := [name for name in known if list(given.values()).count(name) > 1]:
+        raise InputError(
+            "E0827",
+            f"columns gives column `{double[0]}` of stream `{stream.name}` more than once",
+            "name one column of the messages for each column of the stream",
         )
     found = MessageFrame(
         frame, stream, _format(value, settings), column, given, has_dead_tombstones=tombstones == DEAD_LETTER

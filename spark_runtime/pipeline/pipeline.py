@@ -15,10 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from cep.arguments import path_of, wrong_argument
 from cep.diagnostics.diagnostic import in_order, render
 from cep.output.summary import loss_lines, summary_lines
 from cep.spool.new_files import umask
-from spark_runtime.pipeline.address import Address
+from spark_runtime.pipeline.address import Address, address_of
 from spark_runtime.pipeline.failures import as_cep_error
 from spark_runtime.pipeline.lineage import traced
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
@@ -43,10 +44,10 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
     quiet: bool = False,
     accept_source_change: bool = False,
     accept_older_checkpoint: bool = False,
-    roots: Sequence[str] = (),
+    roots: str | Sequence[str] = (),
     allow_spark_settings: bool = False,
-    ui: Address | None = None,
-    shadow: Sequence[str] = (),
+    ui: str | Address | None = None,
+    shadow: str | Sequence[str] = (),
 ) -> Summary:
     """Run the pipeline file at `path` to its end or until Ctrl-C; return a summary.
 
@@ -66,20 +67,23 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
     accept_older_checkpoint
         Continue from a checkpoint although sinks contain later micro-batches than it does.
     roots
-        Folders, or addresses of folders in other file systems, in which all paths of the file must be; empty:
-        any.
+        A folder, or an address of a folder in another file system, or several: all paths of the file must be
+        in them. Empty: any path.
     shadow
-        Names of rules that are shadow rules, whatever their status.
+        The name of a rule, or several: they are shadow rules, whatever their status.
     allow_spark_settings
         Accept all settings under `spark`, even those that can run code.
     ui
-        The address of the live page, instead of the one in the file.
+        The address of the live page, such as ``"127.0.0.1:8080"``, instead of the one in the file.
 
     Raises
     ------
     RuleError, InputError, StateError, SetupError, CepError
         The run failed; the message says why.
     """
+    path = path_of("path", path)
+    if isinstance(ui, str) and (ui := address_of(text := ui)) is None:
+        raise wrong_argument("ui", text, "a host and a port: 127.0.0.1:8080")
     load = partial(_loaded, path, Trust.of(roots, any_spark_setting=allow_spark_settings), ui, shadow)
     pipeline = load()
     errors = Console(stderr=True, highlight=False)
@@ -119,7 +123,7 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
     return summary
 
 
-def _loaded(path: str | Path, trust: Trust, ui: Address | None, shadow: Sequence[str]) -> Pipeline:
+def _loaded(path: str | Path, trust: Trust, ui: Address | None, shadow: str | Sequence[str]) -> Pipeline:
     pipeline = load_pipeline(path, trust, shadow)
     return pipeline if ui is None else replace(pipeline, ui=ui)
 

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import yaml
 
+from cep.arguments import rule_names
 from cep.diagnostics.diagnostic import in_order
 from cep.diagnostics.limits import TooManyErrorsError
 from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, Source
@@ -180,7 +181,7 @@ class _HasSettings(Protocol):
 _T = TypeVar("_T", bound=_HasSettings)
 
 
-def load_pipeline(path: str | Path, trust: Trust = WHOLE, shadow: Sequence[str] = ()) -> Pipeline:
+def load_pipeline(path: str | Path, trust: Trust = WHOLE, shadow: str | Sequence[str] = ()) -> Pipeline:
     """Return the pipeline of the file at `path`, which is trusted to the given degree.
 
     `shadow` names rules that are shadow rules, whatever their status.
@@ -225,8 +226,8 @@ def read_sink(text: str, folder: Path, trust: Trust, rules: RuleSet) -> SinkSpec
 class _Reader:
     """Reads one document, which collects problems. Methods return None if something is invalid."""
 
-    def __init__(self, document: Document, file: Path, trust: Trust, shadow: Sequence[str]) -> None:
-        self.shadow = shadow
+    def __init__(self, document: Document, file: Path, trust: Trust, shadow: str | Sequence[str]) -> None:
+        self.shadow = rule_names("shadow", shadow)
         self.document = document
         self.trust = trust
         self.folder = file.parent
@@ -322,7 +323,7 @@ class _Reader:
             reload=given.reload,
             down_after_s=given.down_after_s,
             rule_paths=self._watched(found),
-            shadow_rules=tuple(self.shadow),
+            shadow_rules=self.shadow,
             log=given.log,
             limits=given.limits,
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import yaml
 
+from cep.arguments import several_texts
 from cep.settings.roots import root_of
 from cep.settings.settings import check_place
 from cep.settings.yaml_document import Document
@@ -25,9 +26,13 @@ class Trust:
     any_spark_setting: bool = False
 
     @classmethod
-    def of(cls, roots: Sequence[str], *, any_spark_setting: bool) -> Trust:
-        """Return the trust with these roots, given as a user writes them."""
-        return cls(tuple(map(root_of, roots)), any_spark_setting)
+    def of(cls, roots: str | Sequence[str], *, any_spark_setting: bool) -> Trust:
+        """Return the trust with these roots, given as a user writes them.
+
+        Raises InputError: they are not texts (E0827). Without roots every path would be allowed.
+        """
+        texts = several_texts("roots", roots, "a folder, or several in a list")
+        return cls(tuple(map(root_of, texts)), any_spark_setting)
 
 
 WHOLE = Trust(any_spark_setting=True)

@@ -18,7 +18,7 @@ from cep.errors import InputError
 from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
 from cep.rulebook import load_rules
-from cep.schema.stream import Field, Stream
+from cep.schema.stream import Field, Stream, TableSettings
 
 STREAMS = """\
 streams:
@@ -233,6 +233,28 @@ def test_values_of_numpy_and_decimals_are_taken() -> None:
     assert found == expected | {"day": [86_400_000_000, 172_800_000_000]}
     table = pa.table({**expected, "day": [dt.date(1970, 1, 2), dt.date(1970, 1, 3)]})
     assert event_table(stream, table).to_pydict() == found
+
+
+@pytest.mark.parametrize("time", ["1960-01-01", "9999-01-01", "0001-01-01"])
+def test_a_time_that_other_runs_refuse_is_refused_unless_it_is_declared_valid(time: str) -> None:
+    stream = Stream("t", (Field("ts", "timestamp"), Field("k", "string")), event_time="ts")
+    rule = "RULE r FROM t PARTITION BY k PATTERN a DEFINE a AS k = 'x'"
+    rows = [{"ts": "2024-05-01", "k": "x"}, {"ts": time, "k": "x"}]
+    with pytest.raises(ValueError, match="row 1 of `t`: event time `ts` is outside valid_time"):
+        find_matches(rule, stream, rows)
+    wide = replace(stream, min_valid_us=-(1 << 62), max_valid_us=1 << 62)
+    assert len(find_matches(rule, wide, rows)) == 2  # and a row may be ahead by any time
+
+
+def test_a_version_of_a_table_that_other_runs_refuse_is_refused() -> None:
+    table = Stream(
+        "keys",
+        (Field("ts", "timestamp"), Field("k", "string"), Field("op", "string")),
+        event_time="ts",
+        table=TableSettings(("k",), op="op"),
+    )
+    with pytest.raises(ValueError, match='row 1 of `keys`: no such `op`: "mend"'):
+        event_table(table, [{"ts": 0, "k": "x", "op": "insert"}, {"ts": 1, "k": "x", "op": "mend"}])
 
 
 def test_a_column_of_a_table_may_have_its_name_in_the_data() -> None:

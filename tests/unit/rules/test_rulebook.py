@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cep.errors import RuleError
-from cep.rulebook import check_rules, compile_rulebook, load_rulebook
+from cep.errors import InputError, RuleError
+from cep.local.find_matches import find_matches
+from cep.rulebook import check_rules, compile_rulebook, load_rulebook, load_rules
 from cep.schema.stream import Field, Stream
 
 STREAMS = """\
@@ -17,6 +18,9 @@ streams:
     event_time: ts
     schema: {card: string, ts: timestamp, amount: double}
 """
+
+
+PAYMENTS = (Field("card", "string"), Field("ts", "timestamp"), Field("amount", "double"))
 
 
 def rule(name: str, condition: str = "amount > 5") -> str:
@@ -55,6 +59,50 @@ def test_a_file_named_twice_is_one_file(tmp_path: Path) -> None:
     (tmp_path / "link.cep").symlink_to(file)
     other = Path(os.path.relpath(file))
     assert len(load_rulebook([tmp_path, other, tmp_path / "link.cep"]).sources) == 1
+
+
+def test_a_text_given_twice_is_one_text_and_another_of_its_name_is_refused() -> None:
+    streams = {"payments": Stream("payments", PAYMENTS, "ts")}
+    (found,) = load_rules([rule("r"), rule("s"), rule("r")], streams, only="r").rules
+    assert found.name == "r"
+    rows = [{"card": "c", "ts": 1, "amount": 6.0}, {"card": "c", "ts": 2, "amount": 0.5}]
+    assert len(find_matches(load_rules([rule("r"), rule("r")], streams), None, rows)) == 1
+    for twice in ([rule("r") * 2], [rule("r"), rule("r", "amount > 6")]):
+        with pytest.raises(RuleError) as caught:
+            load_rules(twice, streams)
+        assert [problem.code for problem in caught.value.diagnostics] == ["E0301"]
+
+
+@pytest.mark.parametrize("rules", [[], "", ["", Path()]])
+def test_no_rules_are_an_error(
+    rules: list[str] | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty text would be the path of the current directory."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "streams.yaml", STREAMS)
+    write(tmp_path / "a.cep", rule("first"))
+    with pytest.raises(RuleError) as caught:
+        load_rules(rules)
+    assert [problem.code for problem in caught.value.diagnostics] == ["E0611"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"rules": None}, "rules is None"),
+        ({"rules": [5]}, r"rules is \[5\]"),
+        ({"streams": 5}, "streams is 5"),
+        ({"streams": {"payments": 5}}, "streams is {'payments': 5}"),
+        ({"only": 5}, "only is 5"),
+        ({"only": [5]}, r"only is \[5\]"),
+        ({"parameters": ["x"]}, r"parameters is \['x'\]"),
+        ({"parameters": {"x": 4}}, "parameters is {'x': 4}"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(arguments: dict[str, object], told: str) -> None:
+    given = {"rules": rule("r"), "streams": Stream("payments", PAYMENTS, "ts"), **arguments}
+    with pytest.raises(InputError, match=f"E0827.*{told}"):
+        load_rules(**given)  # type: ignore[arg-type]
 
 
 def test_streams_can_be_given_as_a_file_or_as_declarations(tmp_path: Path) -> None:

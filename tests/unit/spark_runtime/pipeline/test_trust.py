@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cep.errors import RuleError
+from cep.errors import InputError, RuleError
 from cep.settings.roots import is_inside, root_of
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
@@ -28,6 +28,14 @@ def pipeline(folder: Path, trust: Trust, **settings: str) -> Pipeline:
     lines = [f"{name}: {value}" for name, value in {**usual, **settings}.items()]
     (folder / "p.yaml").write_text("\n".join(lines))
     return load_pipeline(folder / "p.yaml", trust)
+
+
+def test_a_text_is_one_root_or_one_rule_and_not_its_characters(tmp_path: Path) -> None:
+    assert Trust.of("/tmp", any_spark_setting=False) == Trust.of(["/tmp"], any_spark_setting=False)
+    with pytest.raises(InputError, match="E0827.*roots is None"):
+        Trust.of(None, any_spark_setting=False)  # type: ignore[arg-type]
+    pipeline(tmp_path / "p", WHOLE)
+    assert load_pipeline(tmp_path / "p" / "p.yaml", shadow="r").rules.shadow == {"r"}
 
 
 # ------------------------------------------------------------ settings of Spark

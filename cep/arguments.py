@@ -1,0 +1,57 @@
+"""Arguments that a program gives: what is wrong with them is said at once, with the name of the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cep.errors import InputError
+
+
+def wrong_argument(name: str, value: object, wanted: str) -> InputError:
+    """Return the error for an argument that is not what was `wanted` (E0827)."""
+    shown = repr(value)
+    fact = f"{name} is {shown}" if len(shown) <= 60 else f"{name} is of type {type_name(value)}"
+    return InputError("E0827", fact, f"give {wanted}")
+
+
+def type_name(value: object) -> str:
+    """Return the type of a value as it is imported."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def several_texts(name: str, value: Any, wanted: str) -> tuple[str, ...]:
+    """Return an argument that has several texts. A single string is one text, not its characters.
+
+    Raises InputError: it is neither (E0827).
+    """
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Sequence | set | frozenset) or not all(isinstance(text, str) for text in value):
+        raise wrong_argument(name, value, wanted)
+    return tuple(value)
+
+
+def rule_names(name: str, value: Any) -> tuple[str, ...]:
+    """Return an argument that names rules. Raises InputError: it is of another type (E0827)."""
+    return several_texts(name, value, "the name of a rule, or several in a list")
+
+
+def parameters_of(value: Any) -> Mapping[str, str]:
+    """Return the argument `parameters`. Raises InputError: it is no dictionary of texts (E0827)."""
+    given = {} if value is None else value
+    if not isinstance(given, Mapping) or not all(
+        isinstance(text, str) for pair in given.items() for text in pair
+    ):
+        wanted = 'values as they are written in rules, by the names of the parameters: {"small": "4"}'
+        raise wrong_argument("parameters", value, wanted)
+    return given
+
+
+def path_of(name: str, value: Any) -> Path:
+    """Return an argument that is a path. Raises InputError: it is none (E0827)."""
+    if not isinstance(value, str | Path):
+        raise wrong_argument(name, value, "a path")
+    return Path(value)
