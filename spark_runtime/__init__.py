@@ -74,7 +74,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
         `detect_all` returns them as well. A timestamp without a zone is in the session's time zone. A
         streaming DataFrame may already have a watermark, on its event time and with the stream's lateness.
     rules
-        Rule text, a ``.cep`` file, a directory of them, a `cep.RuleSet`, or several of these.
+        Rule text, a ``.cep`` file, a directory of them, a `cep.RuleSet`, or several of these, all with
+        different names of rules. What is given twice counts once.
     streams
         The declaration of the streams: a streams file, or the result of reading one. Without it, the columns
         of `events` and the next four arguments declare the stream, under the name that the rules use.

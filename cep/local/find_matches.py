@@ -58,7 +58,9 @@ def find_matches(
 ) -> list[dict[str, Any]] | pa.Table:
     """Return the matches of `rules` in `rows`, in the order of the output, each with its columns by name.
 
-    No row is late, and the order of the rows does not matter. After the last row, every window closes.
+    No row is late, and the order of the rows does not matter. After the last row, every window closes. A row
+    that would be a dead letter elsewhere, such as one whose time is outside the stream's ``valid_time``, is an
+    error. As with a DataFrame, a row may be ahead of the others by any time: ``max_ahead`` has no effect.
 
     Parameters
     ----------
@@ -83,8 +85,8 @@ def find_matches(
     RuleError
         The rules are wrong, or there are none. The error's `diagnostics` hold all problems.
     InputError
-        The rows do not fit the stream (E0832); this error is also a ValueError. Or `parameters` are given for
-        rules that are already compiled (E0828).
+        The rows do not fit the stream (E0832); this error is also a ValueError. Or an argument is of another
+        type (E0827), or `parameters` are given for rules that are already compiled (E0828).
     """
     compiled = _compiled(rules, streams, parameters)
     given = _by_name(compiled, rows)

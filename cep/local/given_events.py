@@ -20,6 +20,7 @@ from cep.errors import InputError
 from cep.expression import Type
 from cep.formats.ahead import ANY_TIME_US, AheadGuard
 from cep.formats.chunks import unusable
+from cep.formats.dead_letter import invalid_event_time
 from cep.schema.arrow_columns import element_kind, element_of, kind_at, typed_column, word_of
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.arrow_values import json_value
@@ -76,11 +77,10 @@ def _require_usable(table: pa.Table, stream: Stream, order: npt.NDArray[np.int64
     for bad, reason in unusable(table, stream, (), AheadGuard(ANY_TIME_US)):
         if bad.any():
             row = int(order[np.flatnonzero(bad)].min())
-            raise GivenEventsError(
-                "E0832",
-                f"row {row} of `{stream.name}`: {reason}",
-                "elsewhere this row is a dead letter and matches nothing; rows are counted from 0",
-            )
+            advice = "elsewhere this row is a dead letter and matches nothing; rows are counted from 0"
+            if reason == invalid_event_time(stream):
+                advice = f"if such times are real, declare a wider `valid_time`; {advice}"
+            raise GivenEventsError("E0832", f"row {row} of `{stream.name}`: {reason}", advice)
 
 
 def _require_no_nulls(table: pa.Table, name: str, stream: Stream) -> None:

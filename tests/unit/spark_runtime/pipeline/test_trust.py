@@ -32,7 +32,7 @@ def pipeline(folder: Path, trust: Trust, **settings: str) -> Pipeline:
 
 def test_a_text_is_one_root_or_one_rule_and_not_its_characters(tmp_path: Path) -> None:
     assert Trust.of("/tmp", any_spark_setting=False) == Trust.of(["/tmp"], any_spark_setting=False)
-    with pytest.raises(InputError, match="E0827.*roots is None"):
+    with pytest.raises(InputError, match=r"E0827.*roots is None"):
         Trust.of(None, any_spark_setting=False)  # type: ignore[arg-type]
     pipeline(tmp_path / "p", WHOLE)
     assert load_pipeline(tmp_path / "p" / "p.yaml", shadow="r").rules.shadow == {"r"}
