@@ -59,7 +59,7 @@ def find_matches(
     """Return the matches of `rules` in `rows`, in the order of the output, each with its columns by name.
 
     No row is late, and the order of the rows does not matter. After the last row, every window closes. A row
-    that would be a dead letter elsewhere, such as one whose time is outside the stream's ``valid_time``, is an
+    that would be a dead letter elsewhere, such as one with a time outside the stream's ``valid_time``, is an
     error. As with a DataFrame, a row may be ahead of the others by any time: ``max_ahead`` has no effect.
 
     Parameters
