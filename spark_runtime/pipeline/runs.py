@@ -383,11 +383,9 @@ class StreamRun(PipelineRun):
     def _taken(self, turn: RuleTurn) -> RuleTurn:
         """Return the rules that run next: those of `turn`, or those before if a sink cannot take them."""
         assert self.reloading is not None
-        self.close()
         before = self.pipeline
         try:
             self._use(turn.pipeline)
-            self._check_sinks()
             turn = self.reloading.take(turn)
         except CepError as error:
             turn = self.reloading.refuse(error)
@@ -396,8 +394,15 @@ class StreamRun(PipelineRun):
         return turn
 
     def _use(self, pipeline: Pipeline) -> None:
+        """Replace the sinks, which depend on the columns of matches, by others that are checked.
+
+        A sink that is not checked has not opened its table, or does not know the end of its log.
+        """
+        if "sinks" in vars(self):  # they may have been refused when they were opened
+            self.close()
+            del self.sinks
         self.pipeline = pipeline
-        vars(self).pop("sinks", None)  # they depend on the columns of matches
+        self._check_sinks()
 
     def _only_spark(self, checkpoint: Checkpoint) -> list[str]:
         """Return the streams whose sources only Spark can read."""
