@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import socket
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cep.errors import SetupError
 from spark_runtime.sessions.installed import check_pyspark
 from spark_runtime.sessions.java import find_java
-from spark_runtime.sessions.run_folder import RunFolder, is_quiet, open_run_folder, places
+from spark_runtime.sessions.run_folder import RunFolder, is_quiet, messages_of, open_run_folder, places
 from spark_runtime.sessions.worker_python import choose_workers_python
 
 if TYPE_CHECKING:
@@ -163,8 +164,8 @@ def session(
     Raises
     ------
     SetupError
-        Java or PySpark is missing or too old, the process uses Spark Connect, or Spark's workers cannot run
-        this package.
+        Java or PySpark is missing or too old, the process uses Spark Connect, Spark does not start or does
+        not take a setting, or Spark's workers cannot run this package.
     """
     check_pyspark()
     from pyspark.sql import SparkSession
@@ -176,7 +177,17 @@ def session(
             "this process uses Spark Connect; a pipeline and `session` need Spark's Java in this process",
             "call detect with the session that exists; or start cep run or spark-submit without SPARK_REMOTE",
         )
-    running = SparkSession.getActiveSession()
+    with _errors_named(settings or {}):
+        return _session(SparkSession.getActiveSession(), settings, name, is_short, inherited)
+
+
+def _session(
+    running: SparkSession | None,
+    settings: Mapping[str, str] | None,
+    name: str,
+    is_short: bool,
+    inherited: Sequence[int],
+) -> SparkSession:
     started = running is None
     is_ours = running is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     if running is None:
@@ -193,6 +204,36 @@ def session(
         if started and not running.sparkContext.getConf().contains(_PARTITIONS):
             running.conf.set(_PARTITIONS, str(_cores_of_cluster(running)))
     return running
+
+
+@contextmanager
+def _errors_named(settings: Mapping[str, str]) -> Iterator[None]:
+    """Turn an error of Java into one that names the settings from which it may come."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        log, text = java_log(), str(error)
+        told = [] if log is None else messages_of(log)
+        if "JAVA_GATEWAY_EXITED" in text:  # only the log says why
+            text = "\n".join(told)
+        said = _OF_JAVA.search(text) or _ANY_LINE.search(text)
+        fact = "no message" if said is None else _AROUND.sub("", said.group(1))
+        # The others of Hadoop are read when its file system is used.
+        named = [key for key in settings if key in text] or [key for key in settings if ".hadoop." not in key]
+        of = f" with {' and '.join(f'`{key}`' for key in named)}" if named else ""
+        advice = ["give it another value"] if named else []
+        advice += [f"Java's messages are in {log}"] if told else []  # otherwise it is removed
+        raise SetupError("E0803", f"Spark could not start{of}: {fact}", "; ".join(advice)) from error
+
+
+_OF_JAVA = re.compile(
+    r"^(?:Exception in thread \"[^\"]*\" |: )?(?:[\w$]+\.)+[\w$]+(?:Exception|Error): (.+)", re.M
+)
+_ANY_LINE = re.compile(r"^\s*(\S.*)", re.M)
+_AROUND = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+$")
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -226,7 +267,6 @@ def _submitted(settings: dict[str, str], name: str) -> SparkSession:
 
 def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Sequence[int]) -> SparkSession:
     from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
@@ -265,15 +305,11 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
         **java.environment(folder.path),
     }
     descriptors = (*inherited, *(one.lock for one in folders))
-    try:
-        with folder.log.open("wb") as stream, _in_environment(environment):
-            options = {"stdout": stream, "stderr": stream, "pass_fds": descriptors}
-            gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
-        atexit.register(_remove_at_exit, folders, gateway)
-        context = SparkContext(conf=conf, gateway=gateway)
-    except PySparkRuntimeError as error:
-        raise SetupError("E0803", f"Spark could not start; Java's messages are in {folder.log}") from error
-    return SparkSession(context)
+    with folder.log.open("wb") as stream, _in_environment(environment):
+        options = {"stdout": stream, "stderr": stream, "pass_fds": descriptors}
+        gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+    atexit.register(_remove_at_exit, folders, gateway)
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
 _MOST_OF_A_SOCKETS_FOLDER = 61

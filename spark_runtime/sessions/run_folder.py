@@ -83,13 +83,18 @@ def open_run_folder(place: Path) -> RunFolder:
     return RunFolder(path, lock)
 
 
-def is_quiet(log: Path) -> bool:
-    """Return whether Java wrote only its usual lines at the start."""
+def messages_of(log: Path) -> list[str]:
+    """Return what Java wrote apart from its usual lines at the start."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
-        return True
-    return all(_USUAL_LINE.match(line) for line in lines)
+        return []
+    return [line for line in lines if not _USUAL_LINE.match(line)]
+
+
+def is_quiet(log: Path) -> bool:
+    """Return whether Java wrote only its usual lines at the start."""
+    return not messages_of(log)
 
 
 def _remove_remains(place: Path) -> None:
