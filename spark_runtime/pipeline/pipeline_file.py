@@ -330,7 +330,14 @@ class _Reader:
         optional = (("late", late), ("dead_letter", dead), ("shadow", shadow), ("log", given.log))
         others = (found[name] for name, sink in optional if sink)
         nodes = [*_listed(found["sinks"]), *others]
-        check_places(document, [(node, *item) for node, item in zip(nodes, made.outputs(), strict=True)])
+        read_nodes = _listed(found["sources" if "sources" in found else "source"])
+        specs = (entry.spec for entry in sources.values())
+        check_places(
+            document,
+            [(node, *item) for node, item in zip(nodes, made.outputs(), strict=True)],
+            (found["checkpoint"], given.checkpoint) if given.is_stream else None,
+            zip(read_nodes, specs, strict=True),
+        )
         check_columns(document, made.outputs())
         return made
 

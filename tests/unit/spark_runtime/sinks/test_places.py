@@ -34,13 +34,23 @@ EACH = {
 }
 
 
-def said(folder: Path, first: str, second: str, late: str = "", *, streams: int = 1) -> list[str]:
+def said(
+    folder: Path,
+    first: str,
+    second: str,
+    late: str = "",
+    *,
+    streams: int = 1,
+    checkpoint: str = "c",
+    source: str = "format: json, path: in-s",
+) -> list[str]:
     """Return the problems of a pipeline with these outputs; `second` may be ``dead ...``."""
     (folder / "streams.yaml").write_text(STREAMS if streams == 1 else TWO_STREAMS)
     (folder / "r.cep").write_text(RULE if streams == 1 else TWO_RULES)
     lines = ["rules: [r.cep]", "sources:"]
-    lines += [f"  - {{stream: {name}, format: json, path: in-{name}}}" for name in "st"[:streams]]
-    lines += ["checkpoint: c", "sinks:", f"  - {{{first}}}"]
+    lines += [f"  - {{stream: s, {source}}}"]
+    lines += [f"  - {{stream: {name}, format: json, path: in-{name}}}" for name in "t"[: streams - 1]]
+    lines += [f"checkpoint: {checkpoint}", "sinks:", f"  - {{{first}}}"]
     if second:
         lines.append(
             f"  - {{{second}}}" if not second.startswith("dead ") else f"dead_letter: {{{second[5:]}}}"
@@ -103,6 +113,55 @@ def test_a_folder_inside_another_one_is_refused(tmp_path: Path) -> None:
     assert said(tmp_path, "format: csv, path: p/q", f"dead {EACH['delta']}") == [around]
     assert said(tmp_path, EACH["json"], "dead format: json, path: p2") == []
     assert said(tmp_path, "format: json, path: out/p", "dead format: json, path: out/q") == []
+
+
+@pytest.mark.parametrize("name", OF_FOLDERS)
+def test_a_checkpoint_and_an_output_do_not_meet(tmp_path: Path, name: str) -> None:
+    both = f"E0843 an output and the checkpoint go to folder `{tmp_path}/p`"
+    inside = f"E0843 folder `{tmp_path}/p/c` is inside folder `{tmp_path}/p`, where an output goes"
+    assert said(tmp_path, EACH[name], "", checkpoint="p") == [both]
+    assert said(tmp_path, EACH[name], "", checkpoint="p/c") == [inside]
+    within = EACH[name].replace("path: p", "path: c/p").replace("refused: p", "refused: c/p")
+    around = f"E0843 folder `{tmp_path}/c/p`, where an output goes, is inside folder `{tmp_path}/c`"
+    assert said(tmp_path, within, "") == [around]
+    assert said(tmp_path, "format: console", f"dead {within}") == [around]
+    assert said(tmp_path, "format: console", "", within) == [around]
+
+
+def of_source(folder: Path, source: str, sink: str = "p", checkpoint: str = "c") -> list[str]:
+    sink, source = f"format: json, path: {sink}", f"format: csv, path: '{source}'"
+    return said(folder, sink, "", checkpoint=checkpoint, source=source)
+
+
+def test_a_source_reads_nothing_that_the_pipeline_writes(tmp_path: Path) -> None:
+    output = "E0843 a source reads folder `{}`, where an output goes"
+    checkpoint = "E0843 a source reads folder `{}`, where the checkpoint is"
+    assert of_source(tmp_path, "p") == [output.format(tmp_path / "p")]
+    assert of_source(tmp_path, "c") == [checkpoint.format(tmp_path / "c")]
+    assert of_source(tmp_path, "c/in") == [
+        f"E0843 a source reads folder `{tmp_path}/c/in`, which is inside the checkpoint"
+    ]
+    assert of_source(tmp_path, "c/in/*.csv")[0].endswith("which is inside the checkpoint")
+    assert of_source(tmp_path, "p/*.csv") == [output.format(tmp_path / "p")]
+    assert of_source(tmp_path, "p/*/{id}.csv") == [output.format(tmp_path / "p")]
+    assert of_source(tmp_path, "in/*/{id}.csv", "in/out") == [output.format(tmp_path / "in/out")]
+    assert of_source(tmp_path, "in/*/{id}.csv", checkpoint="in/c") == [checkpoint.format(tmp_path / "in/c")]
+    (tmp_path / "p").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "p")
+    assert of_source(tmp_path, "link/*.csv") == [output.format(tmp_path / "p")]
+    assert of_source(tmp_path, "link") == [output.format(tmp_path / "p")]
+
+
+def test_a_source_may_be_near_what_the_pipeline_writes(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").touch()
+    assert of_source(tmp_path, "in", "in/out", "in/c") == []  # it reads no folders inside
+    assert of_source(tmp_path, "in/*.csv", "in/out", "in/c") == []
+    assert of_source(tmp_path, "in/*/{id}.csv", "in/_out", "in/.c") == []  # hidden
+    assert of_source(tmp_path, "in/d*/{id}.csv", "in/out", "in/c") == []
+    assert of_source(tmp_path, "in/a.csv", "in") == []  # it reads nothing else
+    assert of_source(tmp_path, "p/in") == []
+    assert of_source(tmp_path, "s3a://b/in", "s3a://b/out", "s3a://b/c") == []
 
 
 def test_late_events_of_several_streams_have_places_of_their_own(tmp_path: Path) -> None:
