@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from difflib import unified_diff
@@ -125,10 +126,24 @@ def _lines(generation: Generation, before: StoredRules | None) -> Iterator[str]:
 
 def _difference(before: StoredRules, now: StoredRules) -> Iterator[str]:
     """Yield the lines in which the texts of two generations differ."""
-    then, after = ({text.name: text.text for text in rules.texts} for rules in (before, now))
-    for name in sorted(then.keys() | after.keys()):
-        old, new = (of.get(name, "").splitlines() for of in (then, after))
+    then, after = map(_by_name, (before, now))
+    for file in sorted(then.keys() | after.keys()):
+        name, _ = file
+        old, new = (of.get(file, "").splitlines() for of in (then, after))
         yield from (f"{line.rstrip()}\n" for line in unified_diff(old, new, name, name, lineterm=""))
+
+
+def _by_name(rules: StoredRules) -> dict[tuple[str, int], str]:
+    """Return texts by the name of their file, and how many of this name come before.
+
+    Only a savepoint of an earlier version has several of one name.
+    """
+    found: dict[tuple[str, int], str] = {}
+    n_before: Counter[str] = Counter()
+    for text in rules.texts:
+        found[text.name, n_before[text.name]] = text.text
+        n_before[text.name] += 1
+    return found
 
 
 def _show_version(generations: Sequence[Generation], version: str) -> None:

@@ -38,8 +38,16 @@ from spark_runtime.event_time.partitions import Partition
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.waiting import Waiting
 from spark_runtime.pipeline.generations import FOLDER as GENERATIONS
-from spark_runtime.pipeline.generations import Generation, Standing, all_generations, standing, withdraw
+from spark_runtime.pipeline.generations import (
+    Generation,
+    Standing,
+    all_generations,
+    standing,
+    withdraw,
+    write_generation,
+)
 from spark_runtime.pipeline.portable import with_paths
+from spark_runtime.pipeline.rule_places import folder_of, has_no_folder, in_folder
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
@@ -175,7 +183,21 @@ def open_checkpoint(
         files.write(PIPELINE, json.dumps({**found, "sources": {**found["sources"], **given}}))
     if before != rules and rules.reads(before):  # they differ in ways that do not affect stored state
         files.write(RULES, rules.to_json())
+    if checkpoint.origin is not None:
+        _place_rules(files, rules)
     return checkpoint
+
+
+def _place_rules(files: CheckpointFiles, rules: StoredRules) -> None:
+    """Give the rules of a savepoint the paths of their files, if `rules` make their folder certain.
+
+    The last generation is changed at the end, so the next run does again what a killed one began.
+    """
+    saved = [generation for generation in all_generations(files) if has_no_folder(generation.rules)]
+    folder = folder_of(saved[-1].rules, rules.texts) if saved else None
+    if folder is not None:
+        for generation in saved:
+            write_generation(files, replace(generation, rules=in_folder(generation.rules, folder)))
 
 
 def _latest_rules(checkpoint: Checkpoint, before: StoredRules, rules: StoredRules) -> StoredRules:

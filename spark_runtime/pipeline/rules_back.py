@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from cep.errors import StateError
+from cep.errors import Source, StateError
 from cep.program.changes import Changes, changes_of
 from cep.rulebook import compile_texts
 from cep.write_errors import writing
@@ -58,8 +59,8 @@ def rules_back(generations: Sequence[Generation], number: int, to: Path | None =
 
     With `to`, they are written into this folder, and no file is removed.
 
-    Raises StateError: the stored state cannot continue with these rules (E0701), or a file has a text that no
-    generation had, which would be lost (E0717).
+    Raises StateError: the stored state cannot continue with these rules (E0701); a file has a text that no
+    generation had, which would be lost; or it is not certain where the files are (E0717).
     """
     latest = generations[-1].rules
     wanted = next(item for item in generations if item.number == number).rules
@@ -68,13 +69,16 @@ def rules_back(generations: Sequence[Generation], number: int, to: Path | None =
         has_corrections=latest.has_corrections,
     )
     require_continues(changes)
-    texts = {Path(text.name): text.text for text in wanted.texts}
-    gone = [Path(text.name) for text in latest.texts if Path(text.name) not in texts]
     known: dict[Path, set[str]] = {}
-    for source in (source for item in generations for source in item.rules.texts):
-        known.setdefault(Path(source.name), set()).add(source.text)
+    gone: list[Path] = []
     if to is not None:
-        texts, gone, known = _in_folder(texts, to), [], {}
+        texts = _in_folder(wanted.texts, to)
+    else:
+        _require_places([item for item in generations if item.number >= number])
+        texts = {_path(text): text.text for text in wanted.texts}
+        gone = [path for path in map(_path, latest.texts) if path not in texts]
+        for source in (source for item in generations for source in item.rules.texts):
+            known.setdefault(_path(source), set()).add(source.text)
     found = {path: text for path in (*texts, *gone) if (text := _text(path)) is not None}
     for path, text in found.items():
         if text != texts.get(path) and text not in known.get(path, ()):
@@ -89,10 +93,42 @@ def rules_back(generations: Sequence[Generation], number: int, to: Path | None =
     )
 
 
-def _in_folder(texts: Mapping[Path, str], folder: Path) -> dict[Path, str]:
-    """Return texts with paths in a folder, as they are to each other."""
-    above = Path(os.path.commonpath([path.parent for path in texts]))
-    return {folder / path.relative_to(above): text for path, text in texts.items()}
+def _require_places(generations: Sequence[Generation]) -> None:
+    """Raise StateError (E0717) unless it is certain which file each text is, and which files were added."""
+    for item in generations:
+        for text in item.rules.texts:
+            if not os.path.isabs(text.name):
+                raise _uncertain(
+                    f"it is not known where `{text.name}` of generation {item.number} is: the checkpoint was "
+                    "restored from a savepoint"
+                )
+    for before, after in pairwise({_path(text) for text in item.rules.texts} for item in generations):
+        for path in sorted(before - after):
+            for other in sorted(after - before):
+                if path.name == other.name:
+                    raise _uncertain(f"`{path}` is perhaps the file that is now `{other}`")
+
+
+def _uncertain(fact: str) -> StateError:
+    return StateError("E0717", fact, "write the rules into another folder: --to DIR")
+
+
+def _path(text: Source) -> Path:
+    """Return the path of a rule file, of which a link is another name."""
+    return Path(text.name).resolve()
+
+
+def _in_folder(texts: Sequence[Source], folder: Path) -> dict[Path, str]:
+    """Return texts with paths in a folder, as they are to each other.
+
+    A savepoint of an earlier version may contain several files of one name, without their folders. Each of
+    them gets a folder of its own.
+    """
+    paths = [Path(os.path.normpath(text.name)) for text in texts]
+    if len(set(paths)) < len(paths):
+        paths = [Path(str(number), path) for number, path in enumerate(paths, 1)]
+    above = Path(os.path.commonpath([path.parent for path in paths]))
+    return {folder / path.relative_to(above): text.text for path, text in zip(paths, texts, strict=True)}
 
 
 def _text(path: Path) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cep.errors import Source, StateError
+from cep.errors import StateError
 from cep.schema.time_literals import time_for_people
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.checkpoint import (
@@ -28,6 +28,7 @@ from spark_runtime.pipeline.checkpoint import (
 from spark_runtime.pipeline.gaps import ledger_json, stored_entries
 from spark_runtime.pipeline.generations import all_generations
 from spark_runtime.pipeline.portable import portable, without_paths
+from spark_runtime.pipeline.rule_places import without_folder
 from spark_runtime.pipeline.savepoint import (
     GAPS,
     GROUPS,
@@ -81,7 +82,7 @@ def _saved(path: str, folder: str) -> Manifest:
         require_saved_positions(checkpoint, batch, sources)
     try:
         with new_folder(folder) as place, errors_of_storage(path):
-            return _written(checkpoint, _without_places(rules), sources, batch, progress, place)
+            return _written(checkpoint, rules, sources, batch, progress, place)
     except StateError as error:
         n_more = last_committed(checkpoint) - batch if error.code == "E0702" else 0
         if not n_more:
@@ -128,11 +129,6 @@ def require_saved_positions(checkpoint: Checkpoint, batch: int, sources: dict[st
         )
 
 
-def _without_places(rules: StoredRules) -> StoredRules:
-    """Return the rules without the folders of their files."""
-    return replace(rules, texts=tuple(Source(Path(text.name).name, text.text) for text in rules.texts))
-
-
 def _written(
     checkpoint: Checkpoint,
     rules: StoredRules,
@@ -150,14 +146,14 @@ def _written(
         file.write_bytes(data)
         files[name] = saved_file(data)
 
-    write(RULES, rules.to_json().encode())
+    history = all_generations(checkpoint.files)[: rules_after(checkpoint, batch).stored.number + 1]
+    saved, *earlier = without_folder([rules, *(generation.rules for generation in history)])
+    write(RULES, saved.to_json().encode())
     rule_set = rules.rule_set()
     for value in stored_values(checkpoint, rule_set, batch):
         write(f"{GROUPS}/{value.group}", value.data)
-    history = all_generations(checkpoint.files)
-    for generation in history[: rules_after(checkpoint, batch).stored.number + 1]:
-        known = replace(generation, rules=_without_places(generation.rules))
-        write(f"{HISTORY}/{generation.number}.json", known.to_json().encode())
+    for generation, known in zip(history, earlier, strict=True):
+        write(f"{HISTORY}/{generation.number}.json", replace(generation, rules=known).to_json().encode())
     entries = stored_entries(checkpoint.files, batch)
     if entries and history:
         write(GAPS, ledger_json(entries).encode())
