@@ -221,15 +221,15 @@ def hash_texts(offsets: I32, data: U8, hashes: U64) -> None:
 
 
 @inlined
-def _is_same_text(offsets: I32, data: U8, row: int, other: int) -> bool:
-    start, length = np.int64(offsets[row]), np.int64(offsets[row + 1]) - offsets[row]
-    place = np.int64(offsets[other])
-    if np.int64(offsets[other + 1]) - place != length:
+def _is_same_text(data: U8, start: int, end: int, other: int, other_end: int) -> bool:
+    if other_end - other != end - start:
         return False
-    at = 0
-    while at < length and data[start + at] == data[place + at]:
-        at += 1
-    return at == length
+    at = start
+    while at < end and text_word(data, start, at, end) == text_word(
+        data, other, at - start + other, other_end
+    ):
+        at += 8
+    return at >= end
 
 
 @kernel
@@ -259,9 +259,12 @@ def number_texts(offsets: I32, data: U8, codes: I32, first_rows: I64, index: I64
             hashed = np.int64(hashes[row])
             place, tag = hashed & mask, hashed >> 32 & 0x7FFF_FFFF
             entry = index[place]
-            while entry >= 0 and not (
-                entry >> 32 == tag and _is_same_text(offsets, data, row, first_rows[entry & 0xFFFF_FFFF])
-            ):
+            while entry >= 0:
+                known = first_rows[entry & 0xFFFF_FFFF]
+                if entry >> 32 == tag and _is_same_text(
+                    data, offsets[row], offsets[row + 1], offsets[known], offsets[known + 1]
+                ):
+                    break
                 place = (place + 1) & mask
                 entry = index[place]
             if entry < 0:
