@@ -46,7 +46,7 @@ _FRAMES = {
 _ORDER = {Kept.COUNTS: 0, Kept.SUMS: 0, Kept.SQUARES: 1}
 _SUMMED = {Kept.SUMS: at.VALUES, Kept.SQUARES: at.SQUARES}
 
-_BLOCK = 1 << 15
+BLOCK = 1 << 15
 """Entries and events that are looked at together: they stay in the cache."""
 
 _MOST_ROOM = 1 << 20
@@ -96,8 +96,8 @@ class Room:
     def make(self, n_entries: int, n_events: int, n_keys: int) -> None:
         """Make room for this many entries, events and keys of a block."""
         if n_entries > self._n_entries or n_events > self._n_events or n_keys > self._n_keys:
-            self._n_entries = max(n_entries, 2 * _BLOCK)
-            self._n_events, self._n_keys = max(n_events, 2 * _BLOCK), max(n_keys, 2 * _BLOCK)
+            self._n_entries = max(n_entries, 2 * BLOCK)
+            self._n_events, self._n_keys = max(n_events, 2 * BLOCK), max(n_keys, 2 * BLOCK)
             self.frames = Frames(
                 words=np.empty(self._n_entries, np.int64),
                 values=np.empty(self._n_entries, np.int64),
@@ -319,7 +319,7 @@ class WindowRing:
     ) -> int:
         """Compute the columns of some keys, from `first` on; return the next one. `ends`: see `_sizes`."""
         done = int(ends[first - 1]) if first else 0
-        behind = max(int(np.searchsorted(ends, done + _BLOCK, side="right")), first + 1)
+        behind = max(int(np.searchsorted(ends, done + BLOCK, side="right")), first + 1)
         n_entries = int(ends[behind - 1]) - done
         n_events = int(batch.starts[behind] - batch.starts[first])
         room.make(n_entries, n_events, behind - first)
@@ -517,8 +517,8 @@ class WindowRing:
 
     def _pack(self) -> None:
         """Compact the entries if few remain."""
-        if self._meta[0] > _SPARSE * (int(self._keys[:, at.LENGTH].sum()) + _BLOCK):
-            self._move(_BLOCK)
+        if self._meta[0] > _SPARSE * (int(self._keys[:, at.LENGTH].sum()) + BLOCK):
+            self._move(BLOCK)
 
     # ------------------------------------------------------------ snapshots
 

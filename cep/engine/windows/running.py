@@ -17,12 +17,16 @@ from cep.engine.windows.kernels.sliding import (
     SCALE,
     SLIDING_WIDTH,
     move_with_room,
+    rooms_of,
     slide_to,
     slide_windows,
 )
-from cep.engine.windows.rings import OrderedTable, Room, WindowRing, empty_sums, in_panes, is_sliding
+from cep.engine.windows.rings import BLOCK, OrderedTable, Room, WindowRing, empty_sums, in_panes, is_sliding
 from cep.program.window_functions import Kept
 from cep.program.windows import Frame, WindowColumn
+
+_MOST_UNUSED = 2
+"""Where so many times more rows of entries are used than needed, the entries are moved together."""
 
 
 def ring_of(columns: Sequence[WindowColumn]) -> WindowRing:
@@ -39,7 +43,12 @@ class SlidingRing(WindowRing):
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
         super().__init__(columns)
-        self._functions = np.array([column.function.value.number for column in self.columns], np.int64)
+        functions = [column.function.value.number for column in self.columns]
+        # The same function may be wanted twice.
+        self._row_of = {number: functions.index(number) for number in functions}
+        self._rows = np.array(
+            [self._row_of.get(number, -1) for number in (at.COUNT, at.SUM, at.AVG)], np.int64
+        )
         self._set_keys(np.zeros((0, SLIDING_WIDTH), np.int64))
 
     def compute(
@@ -54,7 +63,7 @@ class SlidingRing(WindowRing):
         progress = np.zeros(2, np.int64)
         ends: I64 | None = None
         while True:
-            why = slide_windows(self._ring(), batch, reads, self._functions, out, known, progress)
+            why = slide_windows(self._ring(), batch, reads, self._rows, out, known, progress)
             if why == DONE:
                 break
             if why == NO_ROOM:
@@ -66,15 +75,12 @@ class SlidingRing(WindowRing):
             progress[0] = self._compute_next(batch, reads, room, ends, first, out, known)
             self._keys[batch.slots[first : progress[0]], SCALE] = 0
         room.shrink()
-        return {
-            column.name: table.by_row(out[number], known[number])
-            for number, column in enumerate(self.columns)
-        }
+        found = {number: table.by_row(out[row], known[row]) for number, row in self._row_of.items()}
+        return {column.name: found[column.function.value.number] for column in self.columns}
 
     def _move(self, needed: int) -> None:
-        lengths = self._keys[:, at.LENGTH]
         # Unused memory takes no room, and memory used for the first time costs more than a move.
-        entries = np.empty((3 * (int((lengths + (lengths >> 1)).sum()) + needed), 2), np.int64)
+        entries = np.empty((3 * (rooms_of(self._keys) + needed), 2), np.int64)
         self._meta[0] = move_with_room(self._keys, self._entries, entries)
         self._entries = entries
 
@@ -85,6 +91,11 @@ class SlidingRing(WindowRing):
         if self.window.frame is not Frame.EVENTS:
             slide_to(self._ring(), self._bound)
         self._pack()
+
+    def _pack(self) -> None:
+        """Move the entries together if most rooms are those of keys that have moved, or too large."""
+        if self._meta[0] > _MOST_UNUSED * (rooms_of(self._keys) + BLOCK):
+            self._move(BLOCK)
 
 
 class PaneRing(WindowRing):

@@ -68,22 +68,22 @@ FAULTS = (
     Fault(
         "what is exactly as old as a sum is long is not in it",
         _SLIDING,
-        "bound = time_us - span\n        if is_events",
-        "bound = time_us - span + 1\n        if is_events",
+        "return time_us - span, time_us, mark",
+        "return time_us - span + 1, time_us, mark",
         only="windowed values",
     ),
     Fault(
         "a value that leaves between two events of a batch stays in the sum",
         _SLIDING,
-        "(start, length), (upper, lower), bound, least, has_values)",
-        "(start, length), (upper, lower), bound, least, False)",
+        "start, upper, lower = _leave(ring, (start, end), (upper, lower), bound, least, is_double)",
+        "start = _first_within(ring, start, end, bound)",
         only="windowed values",
     ),
     Fault(
         "a value that left before a batch stays in the sum",
         _SLIDING,
-        "_leave(ring, entries, total, bound, least, has_values and scale != 0)",
-        "_leave(ring, entries, total, bound, least, False)",
+        "start, upper, lower = _leave(ring, (start, end), total, bound, least, is_double)",
+        "start, (upper, lower) = _first_within(ring, start, end, bound), total",
         only="windowed values",
     ),
     Fault(
@@ -103,8 +103,22 @@ FAULTS = (
     Fault(
         "entries that move to the beginning of their room lose the last one",
         _SLIDING,
-        "for entry in range(length):\n        ring.entries[target + entry",
-        "for entry in range(length - 1):\n        ring.entries[target + entry",
+        "for entry in range(length if target != start else 0):",
+        "for entry in range(length - 1 if target != start else 0):",
+        only="windowed values",
+    ),
+    Fault(
+        "a count that goes on keeps what left between two events of a batch",
+        _SLIDING,
+        "start = _first_within(ring, start, end, bound)\n        n = end - start",
+        "n = end - start",
+        only="windowed values",
+    ),
+    Fault(
+        "PREVIOUS has its own event in its count",
+        _SLIDING,
+        "if not is_previous:\n            n = end - start",
+        "if True:\n            n = end - start",
         only="windowed values",
     ),
     Fault(

@@ -7,6 +7,8 @@ for windows of at most `_MOST_ENTRIES`. For other keys the caller recomputes all
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from cep.arrays import I64, U8
@@ -14,7 +16,7 @@ from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
 from cep.engine.windows.kernels.exact import bit_length, bits_of, halves_of, power_of_two
 from cep.engine.windows.kernels.frames import counts
-from cep.engine.windows.kernels.layout import KeyedBatch, Reads, Results, Ring
+from cep.engine.windows.kernels.layout import KeyedBatch, Reads, Ring
 from cep.jit.memory import prefetch
 
 # More columns of `Ring.keys`. BASE: where the room of the key starts, before START. UPPER, LOWER: the halves
@@ -38,8 +40,26 @@ _SPECIAL = 0x7FF
 _GREATEST = 1900
 """The greatest exponent of doubles of which no sum overflows."""
 
-_AHEAD = 12
+_AHEAD = 8
 """So many keys ahead what a key kept is fetched: it lies anywhere."""
+
+
+class _Columns(NamedTuple):
+    """The columns that are written, by event in order."""
+
+    rows: tuple[int, int, int]  # the rows of COUNT, SUM and AVG; -1: not wanted
+    out: I64  # (columns, n)
+    known: U8  # (columns, n) 1: no NULL
+    is_double: bool  # whether the values are doubles
+
+
+_AT_ONCE = 16
+"""For so many events of a key room is made at once. Otherwise a key with very many events would need room for
+all of them, although most leave its window soon."""
+
+
+_SOME_ROOM = 16
+"""Entries for which each key may keep room. The windows of many keys are empty between two batches."""
 
 
 @inlined
@@ -90,73 +110,97 @@ def _added(upper: int, lower: int, value: int, sign: int, is_double: bool, least
 
 
 @inlined
-def _sum_of(ring: Ring, start: int, length: int, is_double: bool, least: int) -> tuple[int, int]:
+def _sum_of(ring: Ring, start: int, end: int, is_double: bool, least: int) -> tuple[int, int]:
     """Return the halves of the sum of some entries."""
     upper = lower = 0
-    for entry in range(start, start + length):
+    for entry in range(start, end):
         upper, lower = _added(upper, lower, ring.entries[entry, at.VALUE], 1, is_double, least)
     return upper, lower
 
 
 @inlined
 def _leave(
-    ring: Ring, entries: tuple[int, int], total: tuple[int, int], bound: int, least: int, is_summed: bool
-) -> tuple[int, int, int, int]:
-    """Drop the first entries, up to a bound, also from their sum if it is kept. Return the first entry, the
-    number of entries, the halves of their sum.
+    ring: Ring, entries: tuple[int, int], total: tuple[int, int], bound: int, least: int, is_double: bool
+) -> tuple[int, int, int]:
+    """Drop the first entries, up to a bound, also from their sum. Return the first entry, and the halves of
+    their sum.
+
+    `entries`: the first entry, and the one after the last.
     """
-    is_double = ring.spec[at.IS_DOUBLE] != 0
-    start, length = entries
+    start, end = entries
     upper, lower = total
-    while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
-        if is_summed:
-            upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1, is_double, least)
+    while start < end and ring.entries[start, at.WORD] >> 1 < bound:
+        upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1, is_double, least)
         start += 1
-        length -= 1
-    return start, length, upper, lower
+    return start, upper, lower
+
+
+@inlined
+def _first_within(ring: Ring, start: int, end: int, bound: int) -> int:
+    """Drop the first entries, up to a bound; return the first entry."""
+    while start < end and ring.entries[start, at.WORD] >> 1 < bound:
+        start += 1
+    return start
 
 
 @inlined
 def _keep(ring: Ring, slot: int, entries: tuple[int, int], total: tuple[int, int], scale: int) -> None:
-    """Write the state of a key: the first entry, the number of entries, the halves of their sum."""
-    start, length = entries
+    """Write the state of a key: the first entry and the one after the last, the halves of their sum."""
+    start, end = entries
     ring.keys[slot, at.CAPACITY] += ring.keys[slot, at.START] - start
-    ring.keys[slot, at.START], ring.keys[slot, at.LENGTH] = start, length
+    ring.keys[slot, at.START], ring.keys[slot, at.LENGTH] = start, end - start
     ring.keys[slot, UPPER], ring.keys[slot, LOWER] = total
     ring.keys[slot, SCALE] = scale
 
 
 @inlined
-def _make_room(ring: Ring, slot: int, start: int, length: int) -> int:
-    """Make room for one more entry after those of a key; return where they then start.
+def _make_room(ring: Ring, slot: int, n_new: int) -> None:
+    """Make room for some more entries after those of a key.
 
-    If half of its room is free, they move to its start. Otherwise the key gets room for twice as many; for
-    the last key its own room grows.
+    The entries move to the start of its room, if half of it is then free. Otherwise the key gets room for
+    twice as many; that of the last key grows.
     """
-    base, end = ring.keys[slot, BASE], ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
-    target = base
-    if 2 * length > end - base or base == end:
-        if end == ring.meta[0] and base < end:
-            more = 2 * length + 2 - (end - base)
-            ring.keys[slot, at.CAPACITY] += more
-            ring.meta[0] += more
-            return start
-        target = ring.meta[0]
-        ring.meta[0] += 2 * length + 2
-        end = ring.meta[0]
-    for entry in range(length):
+    base, start, length = ring.keys[slot, BASE], ring.keys[slot, at.START], ring.keys[slot, at.LENGTH]
+    end = start + ring.keys[slot, at.CAPACITY]
+    if start + length + n_new <= end:
+        return
+    target, needed = base, length + n_new
+    if base == end or 2 * needed > end - base:
+        if base == end or end != ring.meta[0]:
+            target = ring.meta[0]
+        end = ring.meta[0] = target + 2 * needed + 2
+    for entry in range(length if target != start else 0):
         ring.entries[target + entry, at.WORD] = ring.entries[start + entry, at.WORD]
         ring.entries[target + entry, at.VALUE] = ring.entries[start + entry, at.VALUE]
     ring.keys[slot, BASE] = ring.keys[slot, at.START] = target
     ring.keys[slot, at.CAPACITY] = end - target
-    return target
 
 
 @inlined
-def _begin_key(
+def _first_bound(ring: Ring, batch: KeyedBatch, key: int) -> int:
+    """Return a bound for the entries of a key before its first event."""
+    if ring.spec[at.FRAME] == at.EVENTS:
+        return ring.keys[batch.slots[key], at.MARK] - ring.spec[at.SPAN] + 1
+    return batch.time_us[batch.starts[key]] - ring.spec[at.SPAN]
+
+
+@inlined
+def _begin_counts(ring: Ring, batch: KeyedBatch, key: int) -> None:
+    """Drop the entries of a key before its first event."""
+    slot = batch.slots[key]
+    start = ring.keys[slot, at.START]
+    end = start + ring.keys[slot, at.LENGTH]
+    if ring.keys[slot, SCALE] == 0:
+        ring.keys[slot, BASE] = start
+    _keep(ring, slot, (_first_within(ring, start, end, _first_bound(ring, batch, key)), end), (0, 0), 1)
+
+
+@inlined
+def _begin_sums(
     ring: Ring, batch: KeyedBatch, reads: Reads, key: int, batch_least: int, batch_greatest: int
 ) -> bool:
-    """Give a key no entries before its first event, and a unit for its numbers; return whether there is one.
+    """Drop the entries of a key before its first event, and choose a unit for its numbers; return whether
+    there is one.
 
     Parameters
     ----------
@@ -164,107 +208,135 @@ def _begin_key(
         The least and the greatest exponent of the values of the batch.
     """
     slot, first, last = batch.slots[key], batch.starts[key], batch.starts[key + 1]
-    is_double, has_values = ring.spec[at.IS_DOUBLE] != 0, reads.values.shape[0] > 0
+    is_double = ring.spec[at.IS_DOUBLE] != 0
     scale = ring.keys[slot, SCALE]
     least, greatest = scale & _EXPONENT, scale >> _BITS_OF_EXPONENT
-    bound = batch.time_us[first] - ring.spec[at.SPAN]
-    if ring.spec[at.FRAME] == at.EVENTS:
-        bound = ring.keys[slot, at.MARK] - ring.spec[at.SPAN] + 1
-    entries = (ring.keys[slot, at.START], ring.keys[slot, at.LENGTH])
-    total = (ring.keys[slot, UPPER], ring.keys[slot, LOWER])
-    start, length, upper, lower = _leave(ring, entries, total, bound, least, has_values and scale != 0)
-    if length == 0:  # which does not mean that all have left the sum
-        upper, lower, least, greatest = 0, 0, _SPECIAL, 1
-    if scale == 0:
+    bound = _first_bound(ring, batch, key)
+    start = ring.keys[slot, at.START]
+    end = start + ring.keys[slot, at.LENGTH]
+    upper = lower = 0
+    if scale != 0:
+        total = (ring.keys[slot, UPPER], ring.keys[slot, LOWER])
+        start, upper, lower = _leave(ring, (start, end), total, bound, least, is_double)
+    else:
+        start = _first_within(ring, start, end, bound)
         ring.keys[slot, BASE] = ring.keys[slot, at.START]
-    if has_values:
-        most = _most_spread(length + last - first)
-        new_least, new_greatest = batch_least, batch_greatest
-        if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
-            new_least, new_greatest = _range_of(reads, first, last, is_double)  # of this key only
-        if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
-            # Values that have left may have been greater or less than all present ones.
-            scale, least, greatest = 0, _SPECIAL, 1
-            for entry in range(start, start + length):
-                value = ring.entries[entry, at.VALUE]
-                least, greatest = _range_with(value, is_double, least, greatest)
-        is_lower = new_least < least
-        least, greatest = min(least, new_least), max(greatest, new_greatest)
-        if length + last - first > _MOST_ENTRIES or not _fits(least, greatest, most):
-            _keep(ring, slot, (start, length), (0, 0), 0)
-            return False
-        if scale == 0 or is_lower:
-            if _fits(min(least, batch_least), max(greatest, batch_greatest), most):
-                least, greatest = min(least, batch_least), max(greatest, batch_greatest)
-            least = _unit(least, greatest, most - 2)  # also with more entries
-            upper, lower = _sum_of(ring, start, length, is_double, least)
-    _keep(ring, slot, (start, length), (upper, lower), max(least, 1) | greatest << _BITS_OF_EXPONENT)
+    if start == end:  # which does not mean that all have left the sum
+        upper, lower, least, greatest = 0, 0, _SPECIAL, 1
+    n = end - start + last - first
+    most = _most_spread(n)
+    new_least, new_greatest = batch_least, batch_greatest
+    if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
+        new_least, new_greatest = _range_of(reads, first, last, is_double)  # of this key only
+    if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
+        # Values that have left may have been greater or less than all present ones.
+        scale, least, greatest = 0, _SPECIAL, 1
+        for entry in range(start, end):
+            least, greatest = _range_with(ring.entries[entry, at.VALUE], is_double, least, greatest)
+    is_lower = new_least < least
+    least, greatest = min(least, new_least), max(greatest, new_greatest)
+    if n > _MOST_ENTRIES or not _fits(least, greatest, most):
+        _keep(ring, slot, (start, end), (0, 0), 0)
+        return False
+    if scale == 0 or is_lower:
+        if _fits(min(least, batch_least), max(greatest, batch_greatest), most):
+            least, greatest = min(least, batch_least), max(greatest, batch_greatest)
+        least = _unit(least, greatest, most - 2)  # also with more entries
+        upper, lower = _sum_of(ring, start, end, is_double, least)
+    _keep(ring, slot, (start, end), (upper, lower), max(least, 1) | greatest << _BITS_OF_EXPONENT)
     return True
 
 
 @inlined
-def _write_results(results: Results, place: int, n: int, upper: int, lower: int, unit: float) -> None:
-    """Write the functions of the sum of a window: one case for each function."""
-    for column in range(results.functions.shape[0]):
-        function = results.functions[column]
-        results.out[column, place], results.known[column, place] = n, n > 0
-        if function == at.COUNT:
-            results.known[column, place] = 1
-        elif function == at.SUM and not results.is_double:
-            result = upper << _LOW_BITS | lower
-            results.out[column, place] = result
-            results.known[column, place] = n > 0 and upper == result >> _LOW_BITS
-        else:
-            value = np.float64(upper) * power_of_two(_LOW_BITS) * unit + np.float64(lower) * unit
-            if function == at.AVG:
-                value /= np.float64(max(n, 1))
-            results.out[column, place] = bits_of(value)
+def _write_results(columns: _Columns, place: int, n: int, upper: int, lower: int, unit: float) -> None:
+    """Write the functions of the sum of a window of n values."""
+    out, known, (of_count, of_sum, of_avg) = columns.out, columns.known, columns.rows
+    value = np.float64(upper) * power_of_two(_LOW_BITS) * unit + np.float64(lower) * unit
+    if of_count >= 0:
+        out[of_count, place], known[of_count, place] = n, 1
+    if of_sum >= 0 and columns.is_double:
+        out[of_sum, place], known[of_sum, place] = bits_of(value), n > 0
+    elif of_sum >= 0:
+        result = upper << _LOW_BITS | lower
+        out[of_sum, place], known[of_sum, place] = result, n > 0 and upper == result >> _LOW_BITS
+    if of_avg >= 0:
+        out[of_avg, place], known[of_avg, place] = bits_of(value / np.float64(max(n, 1))), n > 0
 
 
 @inlined
-def _slide_key(ring: Ring, batch: KeyedBatch, reads: Reads, results: Results, key: int) -> None:
-    """Write the columns of the events of a key, and keep what later events may see; there is room."""
-    span, is_previous = ring.spec[at.SPAN], ring.spec[at.PREVIOUS] != 0
-    is_events, is_double = ring.spec[at.FRAME] == at.EVENTS, results.is_double
-    all_within, has_values = reads.within.shape[0] == 0, reads.values.shape[0] > 0
-    slot = batch.slots[key]
-    start, length, mark = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH], ring.keys[slot, at.MARK]
+def _arrive(
+    time_us: int, mark: int, span: int, is_events: bool, is_previous: bool, is_within: bool
+) -> tuple[int, int, int]:
+    """Return the bound of the window of an event, the time of the event, and the mark after it. If the window
+    contains the last events, the times are numbers.
+    """
+    if not is_events:
+        return time_us - span, time_us, mark
+    after = mark + is_within
+    return (mark if is_previous else after) - span + 1, after, after
+
+
+@inlined
+def _slide_sums(
+    ring: Ring, batch: KeyedBatch, reads: Reads, columns: _Columns, slot: int, first: int, behind: int
+) -> None:
+    """Write the columns of events of a key, and keep what later events may see; there is room.
+
+    `first`, `behind`: the first of the events and the one after the last.
+    """
+    is_events, is_previous = ring.spec[at.FRAME] == at.EVENTS, ring.spec[at.PREVIOUS] != 0
+    span, is_double, all_within = ring.spec[at.SPAN], columns.is_double, reads.within.shape[0] == 0
+    start, mark = ring.keys[slot, at.START], ring.keys[slot, at.MARK]
+    end = start + ring.keys[slot, at.LENGTH]
     upper, lower, scale = ring.keys[slot, UPPER], ring.keys[slot, LOWER], ring.keys[slot, SCALE]
-    least, end = scale & _EXPONENT, start + ring.keys[slot, at.CAPACITY]
+    least = scale & _EXPONENT
     unit = power_of_two(least - 1075) if is_double else 1.0
-    for place in range(batch.starts[key], batch.starts[key + 1]):
-        time_us = batch.time_us[place]
-        bound = time_us - span
-        if is_events:
-            is_within = all_within or reads.within[place] != 0
-            bound = mark - span + 1
-            mark += is_within
-            if not is_previous:
-                bound = mark - span + 1
-        start, length, upper, lower = _leave(ring, (start, length), (upper, lower), bound, least, has_values)
-        n, total, other = length, upper, lower
+    for place in range(first, behind):
+        is_within = all_within or reads.within[place] != 0
+        bound, moment, mark = _arrive(batch.time_us[place], mark, span, is_events, is_previous, is_within)
+        start, upper, lower = _leave(ring, (start, end), (upper, lower), bound, least, is_double)
+        n, total, other = end - start, upper, lower
         if counts(reads, place):
-            if start + length == end:
-                start = _make_room(ring, slot, start, length)
-                end = ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
-            value = reads.values[place] if has_values else 0
-            ring.entries[start + length, at.WORD] = 2 * (mark if is_events else time_us) + 1
-            ring.entries[start + length, at.VALUE] = value
-            length += 1
-            if has_values:
-                upper, lower = _added(upper, lower, value, 1, is_double, least)
-            if not is_events:
-                mark = time_us
+            value = reads.values[place]
+            ring.entries[end, at.WORD], ring.entries[end, at.VALUE] = 2 * moment + 1, value
+            end += 1
+            upper, lower = _added(upper, lower, value, 1, is_double, least)
+            mark = moment
         if not is_previous:
-            n, total, other = length, upper, lower
-        _write_results(results, place, n, total, other, unit)
-    _keep(ring, slot, (start, length), (upper, lower), scale)
+            n, total, other = end - start, upper, lower
+        _write_results(columns, place, n, total, other, unit)
+    _keep(ring, slot, (start, end), (upper, lower), scale)
+    ring.keys[slot, at.MARK] = mark
+
+
+@inlined
+def _slide_counts(
+    ring: Ring, batch: KeyedBatch, reads: Reads, columns: _Columns, slot: int, first: int, behind: int
+) -> None:
+    """As `_slide_sums`, without sums."""
+    is_events, is_previous = ring.spec[at.FRAME] == at.EVENTS, ring.spec[at.PREVIOUS] != 0
+    span, all_within = ring.spec[at.SPAN], reads.within.shape[0] == 0
+    start, mark = ring.keys[slot, at.START], ring.keys[slot, at.MARK]
+    end = start + ring.keys[slot, at.LENGTH]
+    for place in range(first, behind):
+        is_within = all_within or reads.within[place] != 0
+        bound, moment, mark = _arrive(batch.time_us[place], mark, span, is_events, is_previous, is_within)
+        start = _first_within(ring, start, end, bound)
+        n = end - start
+        if counts(reads, place):
+            ring.entries[end, at.WORD], ring.entries[end, at.VALUE] = 2 * moment + 1, 0
+            end += 1
+            mark = moment
+        if not is_previous:
+            n = end - start
+        columns.out[0, place], columns.known[0, place] = n, 1
+    _keep(ring, slot, (start, end), (0, 0), 1)
     ring.keys[slot, at.MARK] = mark
 
 
 @kernel
 def slide_windows(
-    ring: Ring, batch: KeyedBatch, reads: Reads, functions: I64, out: I64, known: U8, progress: I64
+    ring: Ring, batch: KeyedBatch, reads: Reads, rows: I64, out: I64, known: U8, progress: I64
 ) -> int:
     """Write counts, sums and averages of sliding windows, and keep what later events may see. Return DONE;
     NO_ROOM; OTHER_NUMBERS: those of the next key are not finite, differ in size, or are too many.
@@ -273,16 +345,17 @@ def slide_windows(
     ----------
     ring : Ring
         The state that earlier events left: whole windows. Its keys have `SLIDING_WIDTH` columns.
-    functions : (columns,) int64
-        What each column is: COUNT, SUM, AVG.
+    rows : (3,) int64
+        The rows of `out` for COUNT, SUM and AVG; -1: not wanted. Without values it is COUNT, in row 0.
     progress : (2,) int64
         The number of keys that are done; if there is no room for the next one, the number of entries it may
         need.
     """
-    is_double, n_keys = ring.spec[at.IS_DOUBLE] != 0, batch.slots.shape[0]
-    results = Results(functions, out, known, is_double, False)
+    is_double, has_values = ring.spec[at.IS_DOUBLE] != 0, reads.values.shape[0] > 0
+    n_keys = batch.slots.shape[0]
+    columns = _Columns((rows[0], rows[1], rows[2]), out, known, is_double)
     least, greatest = _SPECIAL, 1
-    if is_double and reads.values.shape[0] > 0:
+    if is_double and has_values:
         least, greatest = _range_of(reads, batch.starts[progress[0]], int(batch.starts[n_keys]), True)
     for key in range(progress[0], n_keys):
         if key + 2 * _AHEAD < n_keys:
@@ -291,13 +364,21 @@ def slide_windows(
             prefetch(ring.entries, ring.keys[soon, at.START])
             prefetch(ring.entries, ring.keys[soon, at.START] + ring.keys[soon, at.LENGTH])
         progress[0] = key
-        if not _begin_key(ring, batch, reads, key, least, greatest):
+        if not has_values:
+            _begin_counts(ring, batch, key)
+        elif not _begin_sums(ring, batch, reads, key, least, greatest):
             return OTHER_NUMBERS
-        n_new = batch.starts[key + 1] - batch.starts[key]
-        progress[1] = 2 * (ring.keys[batch.slots[key], at.LENGTH] + n_new) + 2
+        slot, end = batch.slots[key], batch.starts[key + 1]
+        progress[1] = 2 * (ring.keys[slot, at.LENGTH] + end - batch.starts[key]) + 2
         if ring.meta[0] + progress[1] > ring.entries.shape[0]:
             return NO_ROOM
-        _slide_key(ring, batch, reads, results, key)
+        for first in range(batch.starts[key], end, _AT_ONCE):
+            behind = min(first + _AT_ONCE, end)
+            _make_room(ring, slot, behind - first)
+            if has_values:
+                _slide_sums(ring, batch, reads, columns, slot, first, behind)
+            else:
+                _slide_counts(ring, batch, reads, columns, slot, first, behind)
     progress[0] = n_keys
     return DONE
 
@@ -314,29 +395,46 @@ def slide_to(ring: Ring, bound: int) -> None:
     for slot in range(ring.keys.shape[0]):
         if slot + _AHEAD < ring.keys.shape[0]:
             prefetch(ring.entries, ring.keys[slot + _AHEAD, at.START])
-        start, length, scale = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH], ring.keys[slot, SCALE]
-        upper, lower = ring.keys[slot, UPPER], ring.keys[slot, LOWER]
-        start, length, upper, lower = _leave(
-            ring, (start, length), (upper, lower), bound, scale & _EXPONENT, scale != 0
-        )
-        _keep(ring, slot, (start, length), (upper, lower), scale)
+        start, scale = ring.keys[slot, at.START], ring.keys[slot, SCALE]
+        end = start + ring.keys[slot, at.LENGTH]
+        upper = lower = 0
+        if scale != 0:
+            total, is_double = (ring.keys[slot, UPPER], ring.keys[slot, LOWER]), ring.spec[at.IS_DOUBLE] != 0
+            start, upper, lower = _leave(ring, (start, end), total, bound, scale & _EXPONENT, is_double)
+        else:
+            start = _first_within(ring, start, end, bound)
+        _keep(ring, slot, (start, end), (upper, lower), scale)
 
 
 @inlined
-def room_of(length: int) -> int:
-    """Return the number of entries for which a key gets room.
+def _kept_room(keys: I64, slot: int) -> int:
+    """Return the number of entries for which a key gets room when the entries of all keys move: as before,
+    unless it has much more room than entries.
+    """
+    start, length = keys[slot, at.START], keys[slot, at.LENGTH]
+    base = keys[slot, BASE] if keys[slot, SCALE] != 0 else start
+    room = start + keys[slot, at.CAPACITY] - base
+    return room if room <= 4 * length + _SOME_ROOM else length + (length >> 1)
+
+
+@kernel
+def rooms_of(keys: I64) -> int:
+    """Return how much `move_with_room` uses.
 
     Parameters
     ----------
-    length : int
-        The number of its entries.
+    keys : (slots, SLIDING_WIDTH) int64
+        `Ring.keys`.
     """
-    return length + (length >> 1)
+    n = 0
+    for slot in range(keys.shape[0]):
+        n += _kept_room(keys, slot)
+    return n
 
 
 @kernel
 def move_with_room(keys: I64, entries: I64, to: I64) -> int:
-    """Move the entries of all keys, each with room for half as many more; return how much they use.
+    """Move the entries of all keys, each to the start of its room; return how much they use.
 
     Parameters
     ----------
@@ -353,7 +451,8 @@ def move_with_room(keys: I64, entries: I64, to: I64) -> int:
         for entry in range(length):
             to[target + entry, at.WORD] = entries[start + entry, at.WORD]
             to[target + entry, at.VALUE] = entries[start + entry, at.VALUE]
+        room = _kept_room(keys, slot)
         keys[slot, at.START] = keys[slot, BASE] = target
-        keys[slot, at.CAPACITY] = room_of(length)
-        target += room_of(length)
+        keys[slot, at.CAPACITY] = room
+        target += room
     return target

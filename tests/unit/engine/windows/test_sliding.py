@@ -9,10 +9,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from cep.engine.windows.kernels import layout as at
+from cep.engine.windows.kernels.sliding import BASE
 from cep.engine.windows.running import SlidingRing
 from cep.expression import Type
 from cep.program.windows import Frame, Function, Window, WindowColumn
-from tests.unit.engine.windows.plain import Event
+from tests.unit.engine.windows.plain import Event, value_at
 from tests.unit.engine.windows.test_windows import Keyed, Run, column_of, compare
 
 SUMS = (Function.COUNT, Function.SUM, Function.AVG)
@@ -59,6 +61,37 @@ def test_sums_of_numbers_whose_size_changes_are_exact(seed: int) -> None:
             (draw.randrange(n_keys), Event(time_us, given, draw.random() < 0.8, draw.random() < 0.8))
         )
     compare(drawn_columns(draw, kind), events, draw)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_with_many_events_at_once_keep_to_their_room(seed: int) -> None:
+    draw, time_us = random.Random(seed), 0
+    columns = drawn_columns(draw, Type.BIGINT)
+    run, events = Run(columns), [[] for _ in range(4)]  # type: tuple[Run, list[list[Event]]]
+    for _ in range(25):
+        batch: list[Keyed] = []
+        for key in draw.sample(range(4), draw.randint(1, 4)):
+            at_us = time_us
+            for _ in range(draw.choice((1, 5, 60, 70, 200))):
+                at_us += draw.choice((0, 1, 1, 4))
+                event = Event(at_us, draw.randint(-9, 9), draw.random() < 0.8, draw.random() < 0.8)
+                batch.append((key, event))
+        time_us = max(event.time_us for _, event in batch) + 1
+        for (key, event), found in zip(batch, run.push(batch, draw), strict=True):
+            events[key].append(event)
+            for column in columns if draw.random() < 0.03 else ():
+                past = [
+                    Event(e.time_us, e.value, e.within or not column.within, e.counts or not column.counts)
+                    for e in events[key][-700:]
+                ]
+                assert found[column.name] == value_at(column, past, len(past) - 1)
+        for ring in run.windows._rings:
+            assert isinstance(ring, SlidingRing)
+            used = ring._keys[ring._keys[:, at.CAPACITY] > 0]
+            ends = used[:, at.START] + used[:, at.CAPACITY]
+            assert (used[:, at.START] + used[:, at.LENGTH] <= ends).all()
+            assert (np.sort(ends)[:-1] <= np.sort(used[:, BASE])[1:]).all()
+            assert ends.max(initial=0) <= ring._meta[0] <= len(ring._entries)
 
 
 def sums_over(length: int, function: Function = Function.SUM) -> Run:
