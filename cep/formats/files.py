@@ -153,7 +153,6 @@ def read_file(
 def _pieces(
     name: str, stream: Stream, file_format: str, reading: Reading, bounds: Bounds | None
 ) -> Iterator[Piece]:
-    _require_utf8(name)
     named = values_in_path(name, stream, reading.pattern)
     found = FORMATS.get(file_format)
     if not isinstance(found, FileFormat):
@@ -163,7 +162,8 @@ def _pieces(
             yield with_columns(piece, stream, named)
 
 
-def _require_utf8(name: str) -> None:
+def require_utf8(name: str) -> None:
+    """Raise InputError unless the name of a file is text: it is a value of events and of dead letters."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -179,7 +179,11 @@ def _is_empty(name: str) -> bool:
 
 
 def values_in_path(name: str, stream: Stream, pattern: PathPattern | None) -> Mapping[str, pa.Scalar]:
-    """Return the columns that a file's records lack: those in its name, and NULL for estimated ones."""
+    """Return the columns that a file's records lack: those in its name, and NULL for estimated ones.
+
+    Raises InputError: the name is not UTF-8 (E0606), or not of the pattern.
+    """
+    require_utf8(name)
     named = {} if pattern is None else dict(path_values(pattern, name, stream))
     if stream.device_clock is not None:
         named[stream.event_time] = pa.scalar(None, pa.int64())  # estimated later

@@ -19,7 +19,15 @@ from cep.counts import Counts, Highest
 from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, place_in_file
-from cep.formats.files import Reading, find_files, first_received_us, is_plain_text, read_file
+from cep.formats.files import (
+    BadFile,
+    Reading,
+    find_files,
+    first_received_us,
+    is_plain_text,
+    read_file,
+    require_utf8,
+)
 from cep.formats.intake import partition_name
 from cep.formats.protocol import MAX_RECORD_LINES, FileFormat
 from cep.formats.registry import FORMATS
@@ -93,15 +101,18 @@ class FolderSource:
         grows = not isinstance(FORMATS.get(self.file_format), FileFormat)
         pattern = self.reading.pattern
         may_be_empty = pattern is not None or Path(self.path).is_dir()
-        if self.holds_open_lines and grows and may_be_empty:
-            return
         try:
-            find_files(self.path, self.file_format)
+            names, _ = find_files(self.path, self.file_format)
         except InputError as error:
             # A pattern whose folder is missing may be on a disk that is not mounted.
             has_none = error.code == "E0603" or (pattern is not None and pattern.folder.is_dir())
-            if not (self.has_begun and has_none):
+            may_come = self.holds_open_lines and grows and may_be_empty
+            if not (may_come or (self.has_begun and has_none)):
                 raise
+            return
+        if self.reading.on_bad_file is BadFile.FAIL:
+            for name in names:
+                require_utf8(name)
 
     def planner(self) -> FolderPlanner:
         """Return the planner of micro-batches."""

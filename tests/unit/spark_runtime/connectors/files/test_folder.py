@@ -445,3 +445,26 @@ def test_a_folder_that_is_missing_is_refused_at_any_time(tmp_path: Path) -> None
     assert refusal(of_pattern) == "E0601"
     (tmp_path / "in").mkdir()
     assert (refusal(of_pattern), refusal(replace(of_pattern, has_begun=False))) == ("", "E0601")
+
+
+def test_a_name_that_is_not_utf_8_is_one_clear_error(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", lines(1))
+    try:
+        put(tmp_path, os.fsdecode(b"b\xff.json"), lines(2))
+    except OSError:
+        pytest.skip("this file system has no such names")
+    told = rf"E0606.*the name of `{tmp_path}/in/b\\xff.json` is not UTF-8"
+    for has_begun in (False, True):
+        planned = source(tmp_path, 1, holds=has_begun)
+        planned.check()  # of a file that is refused, a dead letter remains
+        fails = replace(planned, reading=Reading(), has_begun=has_begun)
+        with pytest.raises(InputError, match=told):
+            fails.check()
+    reader = Reader(source(tmp_path, 1))
+    planner = reader.source.planner()
+    found = [reader.batch(planner) for _ in range(3)]
+    assert sorted(found) == [[], [], [1]]
+    assert len(reader.dead) == 1
+    assert reader.dead[0][0].startswith("the file is refused from here on: E0606, the name of `")
+    assert len(planner.spans(0, 2, AheadGuard(STREAM.max_ahead_us))) == 1
+    assert planner.unread_after(0, AheadGuard(STREAM.max_ahead_us))
