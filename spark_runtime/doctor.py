@@ -5,6 +5,8 @@ All sources and sinks are checked at the same time, so one that does not answer 
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -86,18 +88,55 @@ def _of_checkpoint(pipeline: Pipeline) -> Iterator[_Question]:
 
 def _check_checkpoint(pipeline: Pipeline) -> str:
     """Read the state in the checkpoint, of as many key groups as half of the time allows."""
+    _require_folder(Path(pipeline.checkpoint))
     if not _has_begun(pipeline):
         return "the run starts from the beginning"
+    from cep.engine.corrections.retained import other_kind
     from spark_runtime.pipeline.stored_state import stored_state
 
     until = time.monotonic() + MOST_SECONDS / 2
     n_groups, note = 0, "read"
-    for _ in stored_state(pipeline.checkpoint).groups:
+    found = stored_state(pipeline.checkpoint)
+    _require_continues(pipeline)
+    for group in found.groups:
+        is_corrected = any(part.program is None for part in group.programs)
+        if group.programs and is_corrected != (pipeline.rules.corrections is not None):
+            raise other_kind(is_corrected=is_corrected)
         n_groups += 1
         if time.monotonic() > until:
             note = "read, the others not for want of time"
             break
     return f"the run continues from here; state of {n_groups:,} key groups {note}"
+
+
+def _require_folder(path: Path) -> None:
+    """Raise InputError if a folder neither exists nor can be made, or may not be written; make nothing."""
+    from cep.write_errors import writing
+
+    with writing(path):
+        there = next(place for place in (path, *path.parents) if place.exists())
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _require_continues(pipeline: Pipeline) -> None:
+    """Raise StateError if the run would refuse the checkpoint, which remains as it is."""
+    from spark_runtime.pipeline.checkpoint import SourceIdentity, check_query_log, open_checkpoint
+    from spark_runtime.pipeline.made import Reload
+    from spark_runtime.pipeline.stored_rules import StoredRules
+    from spark_runtime.storage.checkpoint_files import UnchangedFiles
+
+    checkpoint = open_checkpoint(
+        UnchangedFiles(pipeline.checkpoint),
+        pipeline.checkpoint,
+        StoredRules.of(pipeline.texts, pipeline.rules),
+        {entry.stream: SourceIdentity(entry.name, entry.spec.place) for entry in pipeline.sources},
+        n_groups=1,  # of a new checkpoint only
+        accepts_other_rules=pipeline.reload is not Reload.NEVER,
+    )
+    check_query_log(checkpoint)
 
 
 def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:

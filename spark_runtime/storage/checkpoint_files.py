@@ -103,6 +103,16 @@ class LocalFiles:
         return checkpoint_file_manager()
 
 
+class UnchangedFiles(LocalFiles):
+    """Files on a local disk of which nothing is written or removed, as if it were."""
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write nothing."""
+
+    def remove(self, name: str) -> None:
+        """Remove nothing."""
+
+
 _APPEARS_WHOLE = ("s3a", "s3", "gs")
 """Object stores. An object appears when it is complete, also in place of another; renaming copies it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -18,6 +19,13 @@ import spark_runtime.doctor
 from cep.errors import InputError, SetupError
 from spark_runtime.connectors.console import sink as console
 from spark_runtime.connectors.files.source import FolderSource
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.pipeline import stored_state
+from spark_runtime.pipeline.checkpoint import SourceIdentity, open_checkpoint
+from spark_runtime.pipeline.pipeline_file import load_pipeline
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.state.contents import StoredGroup, StoredProgram, StoredState
+from spark_runtime.storage.checkpoint_files import LocalFiles
 
 RULE = "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN 1 HOUR DEFINE a AS x > 1, b AS x > a.x\n"
 STREAMS = "streams: {s: {event_time: ts, schema: {k: string, ts: timestamp, x: bigint}}}\n"
@@ -256,3 +264,69 @@ def test_findings_are_json_and_junit_too(pipeline: Path, monkeypatch: pytest.Mon
     result = CliRunner().invoke(cep.commands.cli.main, ["doctor", str(pipeline.name), "--format", "junit"])
     suites = {suite.get("name"): suite.get("failures") for suite in ElementTree.fromstring(result.output)}
     assert suites == {"machine": "0", "project": "0", "pipeline.yaml": "1"}
+
+
+def of_checkpoint(pipeline: Path) -> str:
+    """Return the first line of the checkpoint's problem; empty if it has none."""
+    code, lines = doctor(pipeline)
+    if "PROBLEM checkpoint" not in lines:
+        return ""
+    assert code == 1
+    return lines[lines.index("PROBLEM checkpoint") + 1].strip()
+
+
+@pytest.mark.parametrize("place", ["streams.yaml", "streams.yaml/a/b"])
+def test_a_file_in_place_of_a_checkpoint_is_a_problem(pipeline: Path, place: str) -> None:
+    pipeline.write_text(PIPELINE.replace("checkpoint: checkpoint", f"checkpoint: {place}"))
+    told = f"error[E0618]: `{pipeline.parent}/{place}` cannot be written: a file is where a folder is needed"
+    assert of_checkpoint(pipeline) == told
+
+
+def begin(pipeline: Path, monkeypatch: pytest.MonkeyPatch, *programs: StoredProgram) -> None:
+    """Let the pipeline have run; `programs` is the state of its only key group."""
+    made = load_pipeline(pipeline)
+    sources = {entry.stream: SourceIdentity(entry.name, entry.spec.place) for entry in made.sources}
+    rules = StoredRules.of(made.texts, made.rules)
+    files = LocalFiles(made.checkpoint)
+    open_checkpoint(files, made.checkpoint, rules, sources, 1)
+    for folder in ("commits", "offsets"):
+        files.write(f"query/{folder}/0", "v1\n{}\n0\n")
+    files.write("query/metadata", "{}")
+    group = StoredGroup(0, 1, False, programs)
+    state = StoredState(made.texts, made.rules, Reached(), iter([group]))
+    monkeypatch.setattr(stored_state, "stored_state", lambda path: state)
+
+
+def test_a_source_that_has_moved_is_a_problem(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(pipeline, monkeypatch)
+    assert of_checkpoint(pipeline) == ""
+    shutil.copytree(pipeline.parent / "events", pipeline.parent / "moved")
+    pipeline.write_text(PIPELINE.replace("path: events", "path: moved"))
+    before = {path: path.read_text() for path in pipeline.parent.rglob("*") if path.is_file()}
+    assert of_checkpoint(pipeline).startswith("error[E0710]: the source of stream `s` was `json ")
+    assert before == {path: path.read_text() for path in pipeline.parent.rglob("*") if path.is_file()}
+
+
+def test_changed_rules_that_may_not_change_are_a_problem(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(pipeline, monkeypatch)
+    (pipeline.parent / "r.cep").write_text(RULE.replace("x > 1", "x > 3"))
+    assert of_checkpoint(pipeline) == ""
+    pipeline.write_text(f"{PIPELINE}reload: never\n")
+    assert of_checkpoint(pipeline).startswith("error[E0701]")
+
+
+@pytest.mark.parametrize("is_corrected", [False, True])
+def test_corrections_that_the_state_lacks_or_has_are_a_problem(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, is_corrected: bool
+) -> None:
+    corrected = f"{PIPELINE}late: {{correct_within: 1 hour}}\n"
+    (program,) = load_pipeline(pipeline).rules.programs
+    pipeline.write_text(corrected if is_corrected else PIPELINE)
+    begin(pipeline, monkeypatch, StoredProgram(1, None if is_corrected else program, None))
+    assert of_checkpoint(pipeline) == ""
+    pipeline.write_text(PIPELINE if is_corrected else corrected)
+    begin(pipeline, monkeypatch, StoredProgram(1, None if is_corrected else program, None))
+    how = "with" if is_corrected else "without"
+    assert of_checkpoint(pipeline) == f"error[E0649]: the stored state was written {how} corrections"
