@@ -112,6 +112,12 @@ def backfill(  # noqa: PLR0913 - an option of the command is an argument
         found = backfill_pipeline(made, wanted, _telling(line))
     line.clear()
     _tell_gone(found.counts)
+    if found.n_unknown:
+        tell(
+            f"warning: which of the first {found.n_unknown:,} events were late is not known, so none of them "
+            "counts as late: the checkpoint does not say how far the stream had come",
+            err=True,
+        )
     _tell(found, quiet)
     if found.counts.passed_over or found.counts.lost:
         click.get_current_context().exit(EXIT_PASSED_OVER)
@@ -191,6 +197,8 @@ def _tell(found: PastResult, quiet: bool) -> None:
         return
     counts = found.counts
     tell(f"read {counts.events:,} events up to micro-batch {found.micro_batch:,}")
+    for stream, n in counts.late_of.items():
+        tell(f"  {stream}: {n:,} events were late, so the rules do not see them")
     for rule, n in found.matches.items():
         tell(f"  {rule}: {n:,} matches in the past")
     tell("the rules begin with it when the pipeline takes them")

@@ -74,10 +74,14 @@ class Wanted:
 
 @dataclass
 class PastResult:
-    """What was read of the past, and what was found."""
+    """What was read of the past, and what was found.
+
+    `n_unknown`: see `Past`.
+    """
 
     micro_batch: int
     counts: Counts
+    n_unknown: int = 0
     matches: dict[str, int] = field(default_factory=dict)
 
 
@@ -115,7 +119,7 @@ def prepare(
     if wanted.matches is PastMatches.APART:
         write_apart(wanted.into, "past", pipeline.rules, found)
     write_prepared(checkpoint, wanted, needed, past.snapshot(), past.position, found)
-    return PastResult(done.batch, past.counts, found.n)
+    return PastResult(done.batch, past.counts, past.n_unknown, found.n)
 
 
 def write_prepared(

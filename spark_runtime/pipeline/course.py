@@ -4,8 +4,9 @@
 
 With it, the past can be read again with the same lateness (`backfill`): between two marks no event was late,
 or exactly those that the watermark in a line makes late. A mark is written for each micro-batch with late
-events, and otherwise after `MARK_EVENTS` events. Checkpoints of earlier versions, and restored ones, have no
-earlier marks. A line that was not completely written, because the process died, is ignored.
+events, and otherwise after `MARK_EVENTS` events. Checkpoints of earlier versions, and those restored from
+their savepoints, have no earlier marks. A line that was not completely written, because the process died, is
+ignored.
 """
 
 from __future__ import annotations
@@ -61,7 +62,11 @@ def read_course(checkpoint: str) -> list[Mark]:
     Raises StateError: a line is damaged (E0702).
     """
     place = Path(checkpoint) / FILE
-    data = place.read_bytes() if place.exists() else b""
+    return marks_of(place.read_bytes(), str(place)) if place.exists() else []
+
+
+def marks_of(data: bytes, place: str) -> list[Mark]:
+    """Return the marks in the contents of a file. Raises StateError: a line is damaged (E0702)."""
     try:
         return [Mark(*json.loads(line)) for line in data[: data.rfind(b"\n") + 1].splitlines()]
     except (ValueError, TypeError) as error:
@@ -70,6 +75,11 @@ def read_course(checkpoint: str) -> list[Mark]:
             f"`{place}`, which says how far the stream had come, is damaged",
             "restore the checkpoint directory as a whole, or remove this file: the past is then judged anew",
         ) from error
+
+
+def course_text(marks: Sequence[Mark]) -> str:
+    """Return marks as the contents of a file."""
+    return "".join(json.dumps(astuple(mark), separators=(",", ":")) + "\n" for mark in marks)
 
 
 @dataclass
@@ -100,12 +110,11 @@ class CourseLog:
 
     def _append(self, marks: Sequence[Mark]) -> None:
         place = Path(self.checkpoint) / FILE
-        lines = "".join(json.dumps(astuple(mark), separators=(",", ":")) + "\n" for mark in marks).encode()
         with writing(place):
             if self._last is None or (place.exists() and place.stat().st_size > MOST_BYTES):
                 self._mend(place)
             with place.open("ab") as file:
-                file.write(lines)
+                file.write(course_text(marks).encode())
 
     def _mend(self, place: Path) -> None:
         """Remove an incomplete line, and the older half of a file that has become long."""

@@ -6,8 +6,8 @@
 
 All keys are in one `Chain`; `state.warming` divides its state among the key groups. Where the course of the
 stream is known, events are late if, and only if, they were late at that time. With corrections the rules stay
-behind by their bound, so an event that was counted late comes in time (`Past.catch_up`). Otherwise, the
-partition with the earliest events is read next, and the slowest one holds the watermark back.
+behind by their bound, so an event that was counted late comes in time (`Past.catch_up`). Otherwise, no event
+is late: the input is read twice, and the first time shows how far the watermark may move.
 
 To fill gaps (`filling`), no event is late: the watermark waits for those that were late.
 """
@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
-from cep.engine.event_time.watermark import START_OF_TIME_US, late_by_us, split_late
+from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, late_by_us, split_late
 from cep.engine.matching.changed_rules import begun, begun_apart
 from cep.engine.matching.matcher import Emit, Matcher
 from cep.engine.prepare.device_clocks import DeviceClocks
@@ -37,7 +37,7 @@ from spark_runtime.pipeline.course import Mark
 from spark_runtime.sources.protocol import GoneError, Planner, Range, RereadingPlanner, Source
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state
 
-NOWHERE = -2
+NOWHERE = -(1 << 53)
 """The micro-batch of a position before all input. In a restored checkpoint, -1 is that of the savepoint."""
 
 
@@ -133,6 +133,15 @@ class Hold(NamedTuple):
     before_us: int
 
 
+class _Part(NamedTuple):
+    """A range of a stream; no later event of its partition is before `first_us`, nor one of its own."""
+
+    stream: str
+    size: int
+    range: Range
+    first_us: int
+
+
 class Past:
     """Rules over the past of a stream.
 
@@ -147,6 +156,8 @@ class Past:
         read, the watermark stays before a time.
     counts
         What was read.
+    n_unknown
+        How many of the events come before all marks of the course, so none of them is late.
     """
 
     def __init__(
@@ -162,6 +173,7 @@ class Past:
     ) -> None:
         self.position = position
         self.counts = Counts()
+        self.n_unknown = 0
         self._sources = sources
         self._counted_us, rules = rules.counted_us, rules.with_corrections(None)
         self._chain = Chain(rules, decode_state(data, rules, 1, tables), tables=tables)
@@ -243,28 +255,57 @@ class Past:
         self._note(guards)
 
     def _read_anew(self, mark: Mark, put: Emit) -> None:
-        """Read up to a mark before which nothing is known of the course."""
-        queues: dict[tuple[str, str], list[tuple[int, Range]]] = {}
-        for name, size, part in self._ranges(mark.offsets, self.counts):
-            queues.setdefault((name, self._sources[name].partition(part)), []).append((size, part))
+        """Read up to a mark before which nothing is known of the course; no event is late."""
+        late_us, n_before = self.position.reached.watermark_us, self.counts.events
+        queues: dict[tuple[str, str], list[_Part]] = {}
+        for part in self._parts(mark):
+            queues.setdefault((part.stream, self._sources[part.stream].partition(part.range)), []).append(
+                part
+            )
         guards: dict[tuple[str, str], AheadGuard] = {}
-        latest: dict[tuple[str, str], int] = {}
         while queues:
-            place = min(queues, key=lambda place: latest.get(place, START_OF_TIME_US))
-            size, part = queues[place].pop(0)
-            latest_us = self._read_range(place[0], size, part, guards, self.position.reached.watermark_us)
-            latest[place] = max(latest.get(place, START_OF_TIME_US), latest_us)
+            place = min(queues, key=lambda place: queues[place][0].first_us)
+            part = queues[place].pop(0)
+            self._read_range(part.stream, part.size, part.range, guards, late_us)
             if not queues[place]:
                 del queues[place]
-            slowest_us = min((latest.get(of, START_OF_TIME_US) for of in queues), default=START_OF_TIME_US)
-            if slowest_us > START_OF_TIME_US and mark.watermark_us is not None and self._holds is None:
+            first_us = min((parts[0].first_us for parts in queues.values()), default=None)
+            if first_us is not None and mark.watermark_us is not None and self._holds is None:
                 # No further than the stream had come at the mark: what comes after it is not late.
-                watermark_us = min(slowest_us - self._chain.rules.lateness_us, mark.watermark_us)
+                watermark_us = min(first_us - 1, mark.watermark_us)
                 reached = self.position.reached
                 reached = replace(reached, watermark_us=latest_time(reached.watermark_us, watermark_us))
                 self.position = replace(self.position, reached=reached)
                 self._advance(reached.watermark_us, put)
         self._note(guards)
+        self.n_unknown += self.counts.events - n_before
+
+    def _parts(self, mark: Mark) -> list[_Part]:
+        """Return the ranges up to a mark; their events are read for the earliest event times.
+
+        Files need not be in the order of their events, nor the events of a file.
+        """
+        ranges = self._ranges(mark.offsets, self.counts)
+        if self._holds is not None:  # the watermark does not move before all is read
+            return [_Part(name, size, part, START_OF_TIME_US) for name, size, part in ranges]
+        self._n_all += sum(size for _, size, _ in ranges)
+        guards: dict[tuple[str, str], AheadGuard] = {}
+        found: list[_Part] = []
+        for name, size, part in ranges:
+            first_us = END_OF_TIME_US
+            for chunk in self._chunks(name, part, guards, Counts()):
+                self._throttle.passed(chunk.events.num_rows)
+                if chunk.events.num_rows:
+                    times_us = chunk.events.column(self._sources[name].stream.event_time).to_numpy()
+                    first_us = min(first_us, int(times_us.min()))
+            found.append(_Part(name, size, part, first_us))
+            self._has_read(size)
+        of_rest: dict[tuple[str, str], int] = {}
+        for at in reversed(range(len(found))):
+            place = found[at].stream, self._sources[found[at].stream].partition(found[at].range)
+            of_rest[place] = min(of_rest.get(place, END_OF_TIME_US), found[at].first_us)
+            found[at] = found[at]._replace(first_us=of_rest[place])
+        return found
 
     def _note(self, guards: Mapping[tuple[str, str], AheadGuard]) -> None:
         """Note the event times of partitions."""
@@ -299,26 +340,32 @@ class Past:
         part: Range,
         guards: dict[tuple[str, str], AheadGuard],
         late_us: int | None,
-    ) -> int:
-        """Read a range; return its latest event time."""
+    ) -> None:
+        for chunk in self._chunks(name, part, guards, self.counts):
+            self._push(self._sources[name], chunk, late_us)
+        self._has_read(size)
+
+    def _chunks(
+        self, name: str, part: Range, guards: dict[tuple[str, str], AheadGuard], counts: Counts
+    ) -> Iterator[Chunk]:
+        """Yield the chunks of a range, whose source partition has a guard in `guards`."""
         source = self._sources[name]
         place = (name, source.partition(part))
         if place not in guards:
             guards[place] = self.position.reached.guard(source.stream, place[1])
-        latest_us = START_OF_TIME_US
-        for chunk in source.read(part, guards[place], self.counts):
-            latest_us = max(latest_us, self._push(source, chunk, late_us))
+        yield from source.read(part, guards[place], counts)
+
+    def _has_read(self, size: int) -> None:
         self._n_read += size
         self._tell(self._n_read, self._n_all, self.position.reached.watermark_us)
-        return latest_us
 
-    def _push(self, source: Source, chunk: Chunk, late_us: int | None) -> int:
-        """Push the events of a chunk that were not late; return the latest event time."""
+    def _push(self, source: Source, chunk: Chunk, late_us: int | None) -> None:
+        """Push the events of a chunk that were not late."""
         stream, events = source.stream, chunk.events
         self.counts.add(count_chunk(chunk, stream))
         self._throttle.passed(events.num_rows)
         if not events.num_rows:
-            return START_OF_TIME_US
+            return
         times_us = events.column(stream.event_time).to_numpy()
         # What the rules have passed cannot be counted any more, even if it was not late then.
         late_us = None if late_us is None or self._holds is not None else late_us - self._counted_us
@@ -328,7 +375,6 @@ class Past:
             self.counts.late_of[stream.name] = self.counts.late_of.get(stream.name, 0) + late.num_rows
         if events.num_rows:
             self._chain.push_events(stream, events)
-        return int(times_us.max())
 
 
 def needed_programs(rules: RuleSet, names: Collection[str]) -> RuleSet:

@@ -22,10 +22,21 @@ from spark_runtime.pipeline.cause import cause_of
 from spark_runtime.pipeline.checkpoint import DONE, PIPELINE, Origin, SourceIdentity, new_name, pipeline_json
 from spark_runtime.pipeline.checkpoint import GAPS as GAPS_OF_CHECKPOINT
 from spark_runtime.pipeline.checkpoint import RULES as RULES_OF_CHECKPOINT
+from spark_runtime.pipeline.course import FILE as COURSE_OF_CHECKPOINT
+from spark_runtime.pipeline.course import course_text, marks_of
 from spark_runtime.pipeline.gaps import before_all
 from spark_runtime.pipeline.generations import require_continues, require_same_inputs, write_generation
 from spark_runtime.pipeline.made import Pipeline
-from spark_runtime.pipeline.savepoint import GAPS, RULES, SOURCES, Manifest, Savepoint, new_folder, opened
+from spark_runtime.pipeline.savepoint import (
+    COURSE,
+    GAPS,
+    RULES,
+    SOURCES,
+    Manifest,
+    Savepoint,
+    new_folder,
+    opened,
+)
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import FOLDER, add_part
 from spark_runtime.state.snapshots import changed_state, divided_state
@@ -76,6 +87,11 @@ def restore(
                 file.parent.mkdir(exist_ok=True)
                 file.write_bytes(savepoint.data(name))
         _restore_history(savepoint, place, changes, texts)
+        if COURSE in manifest.files:
+            marks = marks_of(savepoint.data(COURSE), f"{folder}/{COURSE}")
+            # The last micro-batch of the savepoint is now -1, and the others come before it.
+            earlier = [replace(mark, batch=mark.batch - manifest.micro_batch - 1) for mark in marks]
+            (place / COURSE_OF_CHECKPOINT).write_text(course_text(earlier))
         (place / DONE).write_text(json.dumps({"-1": _progress(manifest)}))
         sources = {
             name: SourceIdentity(source.format, source.place) for name, source in manifest.sources.items()

@@ -6,8 +6,9 @@
     <savepoint>/sources/<stream>.log  what a source keeps in a checkpoint beside its position
     <savepoint>/history/<number>.json the rules from one change to the next (`generations`)
     <savepoint>/gaps.json             what rules did not see (`gaps`)
+    <savepoint>/course.log            how far the stream had come (`course`)
 
-Earlier versions wrote neither the history nor the gaps.
+Earlier versions wrote neither the history nor the gaps nor the course.
 
 The manifest has the length and the checksum of each other file. No file contains a folder of the machine: the
 folder of a source is replaced by its stream in angle brackets.
@@ -39,10 +40,11 @@ from spark_runtime.state.contents import StoredGroup, StoredState, programs_in
 FORMAT = 1
 
 MANIFEST, RULES, GROUPS, SOURCES = "savepoint.json", "rules.json", "groups", "sources"
-HISTORY, GAPS = "history", "gaps.json"
+HISTORY, GAPS, COURSE = "history", "gaps.json", "course.log"
 
 _FILES = re.compile(
-    rf"{re.escape(RULES)}|{GROUPS}/[0-9]+|{SOURCES}/[^/]+\.log|{HISTORY}/[0-9]+\.json|{re.escape(GAPS)}"
+    rf"{re.escape(RULES)}|{GROUPS}/[0-9]+|{SOURCES}/[^/]+\.log|{HISTORY}/[0-9]+\.json"
+    rf"|{re.escape(GAPS)}|{re.escape(COURSE)}"
 )
 
 _AGAIN = "copy the savepoint again as a whole, or make another one"

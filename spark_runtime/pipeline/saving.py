@@ -25,11 +25,13 @@ from spark_runtime.pipeline.checkpoint import (
     rules_after,
     source_identities,
 )
+from spark_runtime.pipeline.course import course_text, read_course
 from spark_runtime.pipeline.gaps import ledger_json, stored_entries
 from spark_runtime.pipeline.generations import all_generations
 from spark_runtime.pipeline.portable import portable, without_paths
 from spark_runtime.pipeline.rule_places import without_folder
 from spark_runtime.pipeline.savepoint import (
+    COURSE,
     GAPS,
     GROUPS,
     HISTORY,
@@ -157,6 +159,9 @@ def _written(
     entries = stored_entries(checkpoint.files, batch)
     if entries and history:
         write(GAPS, ledger_json(entries).encode())
+    course = [mark for mark in read_course(checkpoint.path) if mark.batch <= batch]
+    if course:
+        write(COURSE, course_text(course).encode())
     for stream in sources:
         name = f"{quote(stream, safe='')}.log"
         log = checkpoint.files.read_bytes(f"files/{name}")

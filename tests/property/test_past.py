@@ -7,6 +7,7 @@ batches at random, and its course is noted as a run notes it.
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -89,12 +90,14 @@ MEASURES COUNT(*) AS id
 class Live:
     """A stream over two folders, micro-batch by micro-batch."""
 
-    def __init__(self, folder: Path, draw: random.Random, *, has_late: bool = True) -> None:
+    def __init__(
+        self, folder: Path, draw: random.Random, *, has_late: bool = True, max_files: int = 3
+    ) -> None:
         self.folder, self.draw, self.has_late = folder, draw, has_late
         self.rules = compiled(RULES)
         self.sources = {
             name: FolderSource(
-                stream, str(folder / name), "json", Reading(), str(folder / f"{name}.log"), max_files=3
+                stream, str(folder / name), "json", Reading(), str(folder / f"{name}.log"), max_files
             )
             for name, stream in STREAMS.items()
         }
@@ -271,6 +274,30 @@ def test_where_the_course_is_unknown_the_slowest_stream_holds_the_watermark_back
         assert ids(found) == ids([row for _, row in live.rows])
         assert past.counts.late == 0
         assert len(n_parts) > 10  # what the watermark has passed does not wait for the end
+        assert (past.n_unknown > 0) is (known is not marks)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_files_makes_no_event_late_where_the_course_is_unknown(
+    tmp_path: Path, seed: int
+) -> None:
+    live = Live(tmp_path, random.Random(seed), has_late=False, max_files=100)
+    for _ in range(30):
+        live.write()
+    files = [file for name in STREAMS for file in (tmp_path / name).iterdir()]
+    live.draw.shuffle(files)
+    for number, file in enumerate(files):
+        os.utime(file, (number, number))
+    live.micro_batch()
+    position = Position.before([], None, Mark.of(live.done), is_live=False)
+    past = Past(live.rules, live.sources, {}, first_matchers(live.rules, None, {}), position)
+    found: list[dict[str, Any]] = []
+    past.read([], Mark.of(live.done), lambda matches: found.extend(matches.to_pylist()))
+    n_events = sum(len(file.read_text().splitlines()) for file in files)
+    assert (past.counts.read, past.counts.late) == (n_events, 0)
+    assert past.n_unknown == past.counts.events
+    assert ids(found) == ids([row for _, row in live.rows])
+    assert found
 
 
 def test_a_rate_lets_only_so_many_events_pass_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,8 +57,10 @@ STREAM = Stream(
 class Life:
     """A pipeline of which each run reads the files that are there, in the process of the test."""
 
-    def __init__(self, folder: Path, settings: str = "log: log") -> None:
-        self.folder, self.settings = folder, settings
+    def __init__(
+        self, folder: Path, settings: str = "log: log", of_source: str = ", max_files_per_trigger: 1"
+    ) -> None:
+        self.folder, self.settings, self.of_source = folder, settings, of_source
         self.checkpoint = folder / "checkpoint"
         self.said: list[str] = []
         self._n = 0
@@ -70,8 +72,8 @@ class Life:
         file.write_text(
             "streams: {t: {event_time: ts, lateness: 10 seconds, "
             "schema: {k: string, ts: timestamp, x: bigint}}}\n"
-            "rules: [r.cep]\nsource: {stream: t, format: json, path: in, max_files_per_trigger: 1}\n"
-            f"sinks: [{{format: parquet, path: out}}]\ncheckpoint: checkpoint\nreload: on change\n"
+            f"rules: [r.cep]\nsource: {{stream: t, format: json, path: in{self.of_source}}}\n"
+            f"sinks: [{{format: parquet, path: out}}]\ncheckpoint: {self.checkpoint}\nreload: on change\n"
             f"{self.settings}\n"
         )
         return file
