@@ -148,7 +148,8 @@ class NextPlan:
         )
         is_split = watermark.rule.follows is Follows.SLOWEST and inputs.is_partitioned(ranges)
         is_several = watermark.has_several(done) or remaining.unread or is_split
-        if not (is_several or clock_us is not None or self._lags(done)):
+        lags = not ends and self._lags(done)  # at the end all is reported, whatever the watermark
+        if not (is_several or clock_us is not None or lags):
             return plan
         spans = inputs.spans(done, offsets)
         bounds = watermark.bounds(done, inputs.remaining(done), remaining, spans, clock_us)
@@ -177,7 +178,11 @@ class NextPlan:
             or bool(done.waiting.by_group)
             or is_after(read_us, done.watermark_us)
         )
-        return was_bounded and self._reporting.is_behind(latest_time(done.watermark_us, read_us))
+        return (
+            was_bounded
+            and not done.ended
+            and self._reporting.is_behind(latest_time(done.watermark_us, read_us))
+        )
 
     def _by_clock(self, done: Done, offsets: Mapping[str, Offset]) -> int | None:
         """Return the watermark to which the wall clock moves it; `offsets` are those to be read now."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cep.rule_set import BY_EVENT
+from spark_runtime.wire.plan import Plan
 from tests.unit.spark_runtime.pipeline.test_end_waits import Live
 
 MATCH = ("pair", 600, 630, BY_EVENT)
@@ -19,6 +22,15 @@ def backlog(folder: Path, after_s: float | None = None) -> Live:
     live.write((0, 1, 0), (600, 1, 1), (630, 1, 2), (LATEST, 1, 0), file_name="1.json")
     live.write((300, 1, 0), file_name="2.json")
     return live
+
+
+def step(live: Live) -> Plan:
+    """Compute one micro-batch; return its plan."""
+    plan = live.run.next(live.number)
+    assert plan is not None
+    live.run.complete(live.number, live.played.micro_batch(live.sources, plan))
+    live.number += 1
+    return plan
 
 
 def test_a_last_file_of_earlier_events_leaves_nothing_unreported(tmp_path: Path) -> None:
@@ -44,31 +56,45 @@ def test_a_stream_that_waits_for_nothing_has_no_micro_batch_more(tmp_path: Path)
 def test_nor_does_a_restart_between_the_micro_batches(tmp_path: Path, n_before: int) -> None:
     live = backlog(tmp_path)
     for _ in range(n_before):
-        plan = live.run.next(live.number)
-        assert plan is not None
-        live.run.complete(live.number, live.played.micro_batch(live.sources, plan))
-        live.number += 1
+        step(live)
     live.restart()
     live.go()
     assert sum(table.num_rows for table in live.played.matches) == 1
     live.played.require_told(live.run.done.watermark_us)
 
 
-def test_a_last_file_whose_last_event_is_not_its_latest(tmp_path: Path) -> None:
-    # The last line of a file shows only a lower bound of its latest event time.
-    live = Live(tmp_path, after_s=None, max_files=1)
+def of_lower_bound(folder: Path) -> Live:
+    """Return a pipeline whose last file ends with an event that is not its latest one."""
+    live = Live(folder, after_s=None, max_files=1)
     live.write((0, 1, 0), (LATEST, 1, 0), file_name="1.json")
     live.write((300, 2, 0), (1900, 2, 1), (1910, 2, 2), (2000, 2, 0), (1995, 2, 0), file_name="2.json")
+    return live
+
+
+def test_a_last_file_whose_last_event_is_not_its_latest(tmp_path: Path) -> None:
+    live = of_lower_bound(tmp_path)
     assert live.go() == [("pair", 1900, 1910, BY_EVENT)]
     live.played.require_told(live.run.done.watermark_us)
 
 
+@pytest.mark.parametrize("made", [backlog, of_lower_bound])
+def test_when_the_input_is_complete_nothing_remains_to_be_done(
+    tmp_path: Path, made: Callable[[Path], Live]
+) -> None:
+    live = made(tmp_path)
+    live.run = replace(live.run, interval_s=None, finishes=True)
+    while not step(live).ends:
+        pass
+    assert sum(table.num_rows for table in live.played.matches) == 1
+    n_done = live.number
+    live.restart()
+    live.run = replace(live.run, interval_s=None, finishes=True)
+    assert (live.go(), live.number) == ([], n_done)
+
+
 def test_a_file_that_was_removed_unread_holds_nothing_back(tmp_path: Path) -> None:
     live = backlog(tmp_path)
-    plan = live.run.next(0)
-    assert plan is not None
-    live.run.complete(0, live.played.micro_batch(live.sources, plan))
-    live.number = 1
+    step(live)
     (tmp_path / "s/2.json").unlink()
     assert live.go() == [MATCH]
 
