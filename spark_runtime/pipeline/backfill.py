@@ -159,10 +159,18 @@ def write_prepared(
 
 def require_past(done: Done) -> None:
     """Raise StateError (E0718) if a stream has no past, or its past does not continue."""
-    if done.ended or done.watermark_us is None or done.watermark_us >= END_OF_TIME_US:
+    if done.ended or (done.watermark_us is not None and done.watermark_us >= END_OF_TIME_US):
         raise no_past(
-            "the stream has read no event, or its input was declared complete",
-            "new rules see all of its events without a backfill",
+            "the input was declared complete (`at_end: finish`): all windows are closed, and events that "
+            "come now are late",
+            "use an empty checkpoint directory: all rules then see all of the input",
+        )
+    if done.reached.read_until_us is None:
+        raise no_past("the stream has read no event", "new rules see all of its events without a backfill")
+    if done.watermark_us is None:
+        raise no_past(
+            "the stream has no watermark yet: a source has had no event",
+            "run the pipeline until each source has had one, or set `idle_after` for it",
         )
 
 
