@@ -24,7 +24,7 @@ import yaml
 
 from cep.schema.time_literals import parse_duration
 from cep.settings.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
-from cep.settings.settings import Settings
+from cep.settings.settings import Settings, has_no_nul
 
 TEXT_FORM: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
 """The JSON Schema of a text: YAML may read one without quotes as a number."""
@@ -113,7 +113,7 @@ class Setting:
 
 def text(default: str | None = None, *, secret: bool = False, **more: Unpack[More]) -> Any:
     """Declare a string. In a secret, `${NAME}` may stand for an environment variable."""
-    read = Settings.secret if secret else Settings.text
+    read = Settings.secret if secret else Settings.text_without_nul
     return _declared(read, default or "", more, default is None, form=TEXT_FORM)
 
 
@@ -227,7 +227,8 @@ def read_texts(
             title, advice = f"there is no option `{entry.name}`", f"write {', '.join(known)}"
             document.problem("E0841", title, entry.value, "not known", advice)
         elif isinstance(entry.value, yaml.ScalarNode):
-            found.append((entry.name, str(entry.value.value)))
+            if has_no_nul(document, entry.value, entry.value.value):
+                found.append((entry.name, str(entry.value.value)))
         else:
             document.text(entry.value, f"`{entry.name}`")  # reports that it is not a text
     return tuple(found)

@@ -69,8 +69,13 @@ class Settings:
         """Return a string in which `${NAME}` may stand for an environment variable, as it is written."""
         node = self.found.get(name)
         if isinstance(node, yaml.ScalarNode) and _VARIABLE.search(node.value):
-            return str(node.value)
-        return self.text(name)
+            return str(node.value) if has_no_nul(self.document, node, node.value) else None
+        return self.text_without_nul(name)
+
+    def text_without_nul(self, name: str) -> str | None:
+        """Return a string without NUL; a missing string is a problem."""
+        text = self.text(name)
+        return text if text is None or has_no_nul(self.document, self.found[name], text) else None
 
     def require_package(self, package: str, extra: str) -> bool:
         """Return whether a package of the format is installed; a missing package is a problem."""
@@ -91,7 +96,9 @@ class Settings:
         """Return a string or a list of strings without duplicates; a missing setting is a problem."""
         node = self._needed(name)
         texts = None if node is None else self.document.texts(node, f"`{name}`")
-        return None if texts is None else tuple(dict.fromkeys(text for text, _ in texts))
+        if texts is None or not all(has_no_nul(self.document, place, text) for text, place in texts):
+            return None
+        return tuple(dict.fromkeys(text for text, _ in texts))
 
     def boolean(self, name: str) -> bool | None:
         """Return true or false; None if it is wrong or missing."""
@@ -114,13 +121,25 @@ class Settings:
 def path_of(document: Document, node: yaml.Node, what: str, folder: Path) -> str | None:
     """Return a path unchanged if it has a scheme, else relative to `folder`."""
     text = document.text(node, what)
-    if text is not None and not _REMOTE.match(text):
+    if text is None or not has_no_nul(document, node, text):
+        return None
+    if not _REMOTE.match(text):
         text = str((folder / text).resolve())
-    return None if text is None or not check_place(document, node, text) else text
+    return text if check_place(document, node, text) else None
+
+
+def has_no_nul(document: Document, node: yaml.Node, text: str) -> bool:
+    """Return whether a text can be a path or an option of a library; anything else is a problem."""
+    if "\0" in text:
+        document.problem("E0402", "a value contains a NUL character", node, "no path has one", "remove it")
+        return False
+    return True
 
 
 def check_place(document: Document, node: yaml.Node, path: str) -> bool:
-    """Return whether a path is below a root of the document; anything else is a problem."""
+    """Return whether a path can be, and is below a root of the document; anything else is a problem."""
+    if not has_no_nul(document, node, path):
+        return False
     is_allowed = is_inside(path, document.roots)
     if not is_allowed:
         document.problem(

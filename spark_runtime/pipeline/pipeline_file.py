@@ -557,7 +557,8 @@ class _Reader:
             self.document.problem("E0404", "the pipeline has no rules", node, "empty", "add: - rules.cep")
         paths: list[Path] = []
         for text, place in texts:
-            check_place(self.document, place, str(self.folder / text))
+            if not check_place(self.document, place, str(self.folder / text)):
+                continue
             names = sorted(glob(str(self.folder / text))) if has_magic(text) else [str(self.folder / text)]
             if not names:
                 self.document.problem(
@@ -589,7 +590,8 @@ class _Reader:
         text = self.document.text(node, "`streams`")
         if text is None:
             return {}
-        check_place(self.document, node, str(self.folder / text))
+        if not check_place(self.document, node, str(self.folder / text)):
+            return {}
         try:
             return load_streams(self.folder / text)
         except RuleError as error:

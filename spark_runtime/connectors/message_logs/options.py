@@ -31,6 +31,10 @@ class Options:
         Raises InputError: a file cannot be read (E0883).
         """
         ca, cert, key = (self.value(name) for name in ("tls_ca", "tls_cert", "tls_key"))
+        if key is not None and cert is None:
+            raise InputError(
+                "E0883", "`tls_key` without `tls_cert`: a key belongs to a certificate", "add `tls_cert`"
+            )
         if ca is None and cert is None:
             return None
         try:

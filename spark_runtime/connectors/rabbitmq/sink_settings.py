@@ -22,7 +22,7 @@ class _Settings:
     virtual_host: str = declared.text("/", secret=True)
     port: int | None = declared.integer(None, at_least=1)
     has_tls: bool = declared.flag(False, name="tls")
-    ca_file: str = declared.path("")
+    ca_file: str = declared.path("", needs=("tls", "the connection would not be encrypted", "add: tls: true"))
     queue: str = declared.text(unless="exchange")
     exchange: str = declared.text("", not_with="queue")
     routing_key: str = declared.text("", not_with="queue")

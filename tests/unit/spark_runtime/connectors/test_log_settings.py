@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cep.errors import RuleError
+from cep.errors import InputError, RuleError
 from spark_runtime.connectors.kinesis.connection import KinesisConnection
 from spark_runtime.connectors.kinesis.log import KinesisLog
+from spark_runtime.connectors.message_logs.options import Options
 from spark_runtime.connectors.message_logs.settings import MessageSpec
 from spark_runtime.connectors.rabbitmq.log import RabbitLog
 from spark_runtime.pipeline.pipeline_file import load_pipeline
@@ -122,3 +123,9 @@ for found in pkgutil.walk_packages(spark_runtime.__path__, "spark_runtime."):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_key_without_a_certificate_does_not_mean_no_tls() -> None:
+    with pytest.raises(InputError, match="`tls_key` without `tls_cert`") as raised:
+        Options((("tls_key", "key.pem"),)).tls()
+    assert raised.value.code == "E0883"

@@ -257,6 +257,47 @@ def test_each_path_of_a_pipeline_must_be_below_a_root(tmp_path: Path, name: str)
     assert problem.span is not None
 
 
+NUL = {
+    "source": r'{stream: readings, format: json, path: "in\0.jsonl"}',
+    "sinks": r'[{format: parquet, path: "s3a://lake/o\0"}]',
+    "late": r'{format: webhook, url: "http://h/", refused: "r\0"}',
+    "dead_letter": r'{format: webhook, url: "http://h/", headers: {A: "b\0"}}',
+    "checkpoint": r'"state\0"',
+    "rules": r'["r\0.cep"]',
+    "streams": r'"streams\0.yaml"',
+    "lineage": r'"l\0.json"',
+    "log": r'{path: "log\0"}',
+}
+
+
+@pytest.mark.parametrize("name", NUL)
+@pytest.mark.parametrize("has_roots", [False, True])
+def test_a_path_with_a_nul_is_refused_at_its_place(tmp_path: Path, name: str, has_roots: bool) -> None:
+    trust = Trust.of([str(tmp_path)], any_spark_setting=True) if has_roots else Trust()
+    with pytest.raises(RuleError) as caught:
+        pipeline(tmp_path, trust, **{name: NUL[name]})
+    problem = caught.value.diagnostics[0]
+    assert problem.code == "E0402"
+    assert problem.span is not None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r'format: kafka, brokers: "b\0", topic: t',
+        r'format: kafka, brokers: b, topic: "t\0"',
+        r'format: kafka, brokers: b, topic: t, options: {ssl.ca.location: "a\0"}',
+        r'format: kafka, brokers: b, topic: t, value: {format: avro, schema: "a\0"}',
+        r'format: postgres, host: "h\0", database: d, table: t',
+        r'format: nats, servers: s, stream_name: s, options: {tls_ca: "a\0"}',
+    ],
+)
+def test_a_nul_in_a_setting_of_a_library_is_refused(tmp_path: Path, source: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        pipeline(tmp_path, Trust(), source=f"{{stream: readings, {source}}}")
+    assert "a value contains a NUL character" in [each.title for each in caught.value.diagnostics]
+
+
 def test_the_schema_of_messages_and_the_folder_of_refused_rows_are_paths_too(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     trust = Trust.of([str(folder)], any_spark_setting=False)

@@ -67,6 +67,10 @@ def test_settings_are_read(tmp_path: Path) -> None:
         ('{format: webhook, url: "http://h/#${X}"}', ["E0402 `url` has a character that no URL can have"]),
         ('{format: webhook, url: "http://h/ä"}', ["E0402 `url` has a character that no URL can have"]),
         (
+            "{format: rabbitmq, host: h, queue: q, ca_file: ca.pem}",
+            ["E0843 `ca_file` without `tls`"],
+        ),
+        (
             '{format: webhook, url: "http://h/", headers: {a b: x}}',
             ["E0402 `a b` is not the name of a header"],
         ),
