@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _SIZE = re.compile(r"(\d+) ?([KMGT]?)(i?)B?", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
+_LEAST_LIMIT = 64 << 10
+
 _SEGMENTS = 8
 """A limit on disk is so many segments, so that something can be removed before it is reached."""
 
@@ -37,6 +39,23 @@ def size(text: str) -> int:
         raise click.BadParameter(f"`{text}` is not a size; write for example 64MiB")
     base = 1024 if found[3] else 1000
     return int(found[1]) * int(base ** _POWERS[found[2].upper()])
+
+
+def limit(text: str) -> int:
+    """Return bytes of a limit on disk, which leaves room for messages; the type of an option."""
+    found = size(text)
+    if found < _LEAST_LIMIT:
+        raise click.BadParameter(f"`{text}` leaves no room for messages; write 64KiB or more")
+    return found
+
+
+def name_of_header(text: str) -> str:
+    """Return the name of a header in lower case; the type of an option."""
+    from cep.spool.receivers.http_messages import TOKEN
+
+    if not TOKEN.fullmatch(text):
+        raise click.BadParameter(f"`{text}` is not the name of a header; write for example X-Trace")
+    return text.lower()
 
 
 def duration(text: str) -> float:
@@ -99,7 +118,7 @@ def storage_options(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="Who may read and write the files. Folders have the same, and x where there is r.",
         ),
-        click.option("--max-bytes", type=size, help="Limit of all segments on disk; by default none."),
+        click.option("--max-bytes", type=limit, help="Limit of all segments on disk; by default none."),
         click.option(
             "--at-limit",
             type=click.Choice(["refuse", "drop", "remove-oldest"]),
@@ -205,6 +224,12 @@ def server_options(
             found = {name: given.pop(name) for name in ("host", "port", "user", "tls")}
             told = secret(given.pop("password_env")) or password
             trusted = str(given.pop("ca_file") or "")
+            if trusted and not found["tls"]:
+                raise InputError(
+                    "E0957",
+                    "`--ca-file` without `--tls`: the connection would not be encrypted",
+                    "add --tls",
+                )
             command(server=Server(**found, password=told, ca_file=trusted), **given)
 
         for option in reversed(options):
@@ -218,11 +243,12 @@ def secret(variable: str | None) -> str:
     """Return the value of an environment variable; raises InputError if it does not exist."""
     if variable is None:
         return ""
-    found = os.environ.get(variable, "")
+    found = os.environ.get(variable)
     if not found:
+        is_missing = f"the environment has no variable `{variable}`"
         raise InputError(
             "E0957",
-            f"the environment has no variable `{variable}`",
+            is_missing if found is None else f"the variable `{variable}` of the environment is empty",
             "set it before you start the spool",
         )
     return found

@@ -10,6 +10,7 @@ import click
 from cep.commands.spool.running import (
     Server,
     Storage,
+    name_of_header,
     now_us,
     run_spool,
     secret,
@@ -82,7 +83,14 @@ def _ahead(option: str, most: int, word: str) -> Callable[[Callable[..., None]],
     show_default=True,
     help="What a client has to send of a body in a second.",
 )
-@click.option("--header", "headers", multiple=True, metavar="NAME", help="Keep this header; may be repeated.")
+@click.option(
+    "--header",
+    "headers",
+    type=name_of_header,
+    multiple=True,
+    metavar="NAME",
+    help="Keep this header; may be repeated.",
+)
 @click.option(
     "--retry-after",
     "retry_seconds",
@@ -98,8 +106,7 @@ def http(storage: Storage, token_env: str | None, headers: tuple[str, ...], **gi
     """Take messages over HTTP: POST an event, JSON lines, or a JSON array."""
     from cep.spool.receivers.http import HttpReceiver, HttpSettings
 
-    kept = tuple(name.lower() for name in headers)
-    settings = HttpSettings(token=secret(token_env), headers=kept, **given)
+    settings = HttpSettings(token=secret(token_env), headers=headers, **given)
     listening = _listening(storage, "https" if settings.certificate else "http", settings.host)
     run_spool("http", HttpReceiver(settings, now_us, listening), storage)
 

@@ -135,6 +135,12 @@ class HttpReceiver:
 
     def _tls(self) -> ssl.SSLContext | None:
         if not self.settings.certificate:
+            if self.settings.private_key:
+                raise InputError(
+                    "E0957",
+                    "a private key without a certificate: messages would arrive unencrypted",
+                    "name the certificate, too: --certificate FILE --private-key FILE",
+                )
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
@@ -255,6 +261,7 @@ class HttpReceiver:
         keeps_alive = True
         while keeps_alive and not self._is_stopping:
             more: dict[str, str] = {}
+            head = None
             try:
                 head = await self._head(client, intake)
                 if head is None:
@@ -270,7 +277,9 @@ class HttpReceiver:
             if status == HTTPStatus.UNAUTHORIZED:
                 more["WWW-Authenticate"] = "Bearer"
             keeps_alive = keeps_alive and not self._is_stopping
-            await self._answer(client.writer, status, told, keeps_alive=keeps_alive, more=more)
+            is_head = head is not None and head.method == "HEAD"
+            writer = client.writer
+            await self._answer(writer, status, told, keeps_alive=keeps_alive, more=more, has_body=not is_head)
             if status == _ACCEPTED:
                 intake.acknowledged(int(str(told["taken"])))
             self._busy.discard(task)
@@ -416,6 +425,7 @@ class HttpReceiver:
         *,
         keeps_alive: bool,
         more: Mapping[str, str] | None = None,
+        has_body: bool = True,
     ) -> None:
         body = json.dumps(told).encode() + b"\n"
         lines = [
@@ -425,7 +435,7 @@ class HttpReceiver:
             f"Connection: {'keep-alive' if keeps_alive else 'close'}",
             *(f"{name}: {value}" for name, value in (more or {}).items()),
         ]
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + (body if has_body else b""))
         async with asyncio.timeout(_ANSWER_SECONDS):
             await writer.drain()
 

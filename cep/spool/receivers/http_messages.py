@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +16,9 @@ MAX_MESSAGES = 500_000
 
 _PIECE_BYTES = 64 << 10
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""The method of a request, or the name of a header."""
+
 _TARGET = re.compile(r"[\x21-\x7e]+")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;.*)?")
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -60,7 +63,7 @@ def head_of(data: bytes) -> Head:
     text = data.decode("latin-1")
     line, *lines = text.removesuffix("\r\n\r\n").split("\r\n")
     parts = line.split(" ")
-    if len(parts) != 3 or not _TOKEN.fullmatch(parts[0]) or not _TARGET.fullmatch(parts[1]):
+    if len(parts) != 3 or not TOKEN.fullmatch(parts[0]) or not _TARGET.fullmatch(parts[1]):
         raise RequestError(400, "not a request of HTTP")
     method, target, version = parts
     if version not in ("HTTP/1.1", "HTTP/1.0"):
@@ -68,7 +71,7 @@ def head_of(data: bytes) -> Head:
     headers: dict[str, str] = {}
     for each in lines:
         name, colon, value = each.partition(":")
-        if not colon or not _TOKEN.fullmatch(name) or "\r" in value or "\n" in value or "\0" in value:
+        if not colon or not TOKEN.fullmatch(name) or "\r" in value or "\n" in value or "\0" in value:
             raise RequestError(400, "a header cannot be read")
         name, value = name.lower(), value.strip(" \t")
         if name in ("content-length", "transfer-encoding") and name in headers:
@@ -181,11 +184,13 @@ def messages_of(body: bytes, content_type: str) -> list[bytes]:
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind in _LINES or kind.startswith("text/"):
-        if body.count(b"\n") > MAX_MESSAGES or body.count(b"\r") > MAX_MESSAGES:
+        if body.count(b"\n") > MAX_MESSAGES:
             raise _too_many()
-        return [line for line in body.splitlines() if line.strip()]
-    if (kind in _JSON or kind.endswith("+json")) and body.lstrip(b" \t\r\n")[:1] == b"[":
-        return _elements(body)
+        return [line.removesuffix(b"\r") for line in body.split(b"\n") if line.strip()]
+    if kind in _JSON or kind.endswith("+json"):
+        text = body.removeprefix(codecs.BOM_UTF8)
+        if text.lstrip(b" \t\r\n")[:1] == b"[":
+            return _elements(text)
     return [body] if body.strip() else []
 
 
@@ -195,7 +200,7 @@ def _elements(body: bytes) -> list[bytes]:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise RequestError(400, "the body is not UTF-8", closes=False) from error
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_int=str, parse_float=str)  # a number may have any number of digits
     found: list[bytes] = []
     at = _after_space(text, text.index("[") + 1)
     if text[at : at + 1] == "]":

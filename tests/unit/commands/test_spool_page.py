@@ -39,6 +39,9 @@ def test_every_option_that_the_page_names_is_there() -> None:
         (["http"], "Missing option '--into'"),
         (["http", "--into", "x", "--max-bytes", "lots"], "`lots` is not a size; write for example 64MiB"),
         (["http", "--into", "x", "--max-bytes", "0"], "`0` is not a size"),
+        (["http", "--into", "x", "--max-bytes", "1"], "`1` leaves no room for messages; write 64KiB or more"),
+        (["http", "--into", "x", "--header", "X: y"], "`X: y` is not the name of a header"),
+        (["http", "--into", "x", "--header", "a b"], "`a b` is not the name of a header"),
         (
             ["http", "--into", "x", "--keep", "soon"],
             '`soon` is not a length of time; write for example "10 minutes"',
@@ -53,6 +56,21 @@ def test_wrong_usage_is_told(arguments: list[str], text: str, tmp_path: Path) ->
     done = CliRunner().invoke(cep.commands.cli.main, ["spool", *arguments], prog_name="cep")
     assert done.exit_code == 2
     assert text in done.output
+
+
+def test_an_authority_without_tls_does_not_mean_no_tls(tmp_path: Path) -> None:
+    arguments = ["spool", "rabbitmq", "--into", str(tmp_path), "--queue", "q", "--ca-file", "ca.pem"]
+    done = CliRunner().invoke(cep.commands.cli.main, arguments, prog_name="cep")
+    assert done.exit_code == 1
+    assert "error[E0957]: `--ca-file` without `--tls`" in done.output
+
+
+def test_a_variable_that_is_empty_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EMPTY", "")
+    arguments = ["spool", "http", "--into", str(tmp_path), "--token-env", "EMPTY"]
+    done = CliRunner().invoke(cep.commands.cli.main, arguments, prog_name="cep")
+    assert done.exit_code == 1
+    assert "error[E0957]: the variable `EMPTY` of the environment is empty" in done.output
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spool]:
         ("application/x-www-form-urlencoded", b'[{"id": 1}]', [b'{"id": 1}']),
         ("application/x-ndjson", b'{"id": 1}\n\n{"id": 2}\r\n{"id"', [b'{"id": 1}', b'{"id": 2}', b'{"id"']),
         ("text/plain", b"[1]\n[2]", [b"[1]", b"[2]"]),
+        ("text/plain", b'{"a":1}\r{"b":2}\r\n\r\n1', [b'{"a":1}\r{"b":2}', b"1"]),
+        ("application/json", b'\xef\xbb\xbf [{"a":1},{"a":2}]', [b'{"a":1}', b'{"a":2}']),
+        ("application/json", b"[1" + b"0" * 5000 + b",-2]", [b"1" + b"0" * 5000, b"-2"]),
         ("application/octet-stream", b"[\0\n", [b"[\0\n"]),
         ("application/json", b"no json", [b"no json"]),  # a pipeline makes a dead letter of it
     ],
@@ -417,6 +420,23 @@ def test_a_body_has_so_many_messages_at_most(shared: Spool) -> None:
     n = MAX_MESSAGES + 1
     for kind, body in (("text/plain", b"1\n" * n), ("application/json", b"[" + b"1," * (n - 1) + b"1]")):
         assert shared.post(body, Content_Type=kind) == (413, {"error": "a body has 500,000 messages at most"})
+
+
+def test_an_answer_to_head_has_no_body(shared: Spool) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", shared.port, timeout=30)
+    for method, path, status in (("HEAD", "/health", 200), ("GET", "/health", 200), ("HEAD", "/other", 405)):
+        connection.request(method, path)
+        answer = connection.getresponse()
+        assert (answer.status, bool(answer.read())) == (status, method == "GET")
+    connection.close()
+    found = shared.raw(b"HEAD /health HTTP/1.1\r\n\r\nGET /health HTTP/1.1\r\n\r\n")
+    assert found.count(b'{"status": "ok"}') == 1
+
+
+def test_a_private_key_without_a_certificate_does_not_mean_no_tls() -> None:
+    with pytest.raises(CepError, match="a private key without a certificate") as raised:
+        HttpReceiver(replace(SETTINGS, private_key="key.pem"), lambda: NOW_US).check()
+    assert raised.value.code == "E0957"
 
 
 def test_without_room_a_request_is_to_come_again_later(tmp_path: Path) -> None:
