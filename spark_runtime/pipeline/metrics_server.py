@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _N_THREADS = 4
-"""Each keeps its connection to Java, so there are few, and they stay."""
+"""Threads that make answers. Each keeps its connection to Java, so there are few, and they stay."""
 
 _MOST_CONNECTIONS = 32
+"""Each has a thread that reads its request. For one more, the oldest that has sent none is closed."""
+
 _SLOW_SECONDS = 10.0
+"""How long a client may take to send its request, and to read a part of the answer."""
 
 _TEXT, _HTML, _JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
 
@@ -57,13 +61,14 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the content at a path of the server."""
+        self.server.has_asked(self.connection)
         route = self.server.routes.get(self.path.partition("?")[0])
         if route is None:
             self._send(_Given(_TEXT, b"not found\n", HTTPStatus.NOT_FOUND))
         elif not self.server.is_meant(self.headers.get("Host", "")):
             self._send(_Given(_TEXT, b"this server has another name\n", HTTPStatus.MISDIRECTED_REQUEST))
         else:
-            self._send(route(self.headers.get("Accept", "")))
+            self._send(self.server.made(route, self.headers.get("Accept", "")))
 
     def _send(self, given: _Given) -> None:
         self.send_response(given.status)
@@ -85,14 +90,17 @@ class _Answer(BaseHTTPRequestHandler):
 
 class _Server(TCPServer):
     allow_reuse_address = True
+    request_queue_size = 128  # a connection for which there is no room here would come a second later
 
     def __init__(self, address: Address, routes: _Routes, every: Callable[[], None] | None) -> None:
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         self.routes = routes
         self._address = address
         self._every = every
-        self._pool = ThreadPoolExecutor(_N_THREADS, "metrics")
+        self._makers = ThreadPoolExecutor(_N_THREADS, "answers")
+        self._readers = ThreadPoolExecutor(_MOST_CONNECTIONS, "metrics")
         self._open: set[socket.socket] = set()
+        self._asking: dict[socket.socket, float] = {}  # the oldest first, and since when they are open
         super().__init__((address.host, address.port), _Answer)
 
     def is_meant(self, host: str) -> bool:
@@ -107,22 +115,43 @@ class _Server(TCPServer):
 
     def service_actions(self) -> None:
         """Do the periodic work of a waiting server."""
+        late = time.monotonic() - _SLOW_SECONDS
+        for request, since in list(self._asking.items()):
+            if since < late:
+                self._refuse(request)
         if self._every is not None:
             self._every()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of the pool; close the connection if too many wait."""
+        """Answer in a thread; close the oldest connection without a request if there are too many."""
         if len(self._open) >= _MOST_CONNECTIONS:
-            self.shutdown_request(request)
-            return
+            if not (asking := list(self._asking)):
+                self.shutdown_request(request)
+                return
+            self._refuse(asking[0])
         self._open.add(request)
-        self._pool.submit(self._answered, request, client_address)
+        self._asking[request] = time.monotonic()
+        self._readers.submit(self._answered, request, client_address)
+
+    def has_asked(self, request: socket.socket) -> None:
+        """Record that a client has sent its request."""
+        self._asking.pop(request, None)
+
+    def made(self, route: Callable[[str], _Given], accepted: str) -> _Given:
+        """Return the answer of a route, which one of a few threads makes."""
+        return self._makers.submit(route, accepted).result()
+
+    def _refuse(self, request: socket.socket) -> None:
+        """End a connection that has sent no request; its thread closes it."""
+        self.has_asked(request)
+        _shut(request)
 
     def _answered(self, request: socket.socket, client_address: Any) -> None:
         try:
             with suppress(OSError):  # the client has gone
                 self.finish_request(request, client_address)
         finally:
+            self.has_asked(request)
             self._open.discard(request)
             self.shutdown_request(request)
 
@@ -131,9 +160,15 @@ class _Server(TCPServer):
         self.shutdown()
         self.server_close()
         for request in list(self._open):  # threads that wait for a slow client
-            with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
-        self._pool.shutdown(cancel_futures=True)
+            _shut(request)
+        self._makers.shutdown(cancel_futures=True)
+        self._readers.shutdown(cancel_futures=True)
+
+
+def _shut(request: socket.socket) -> None:
+    """End a connection, so that a thread that waits for its client goes on."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

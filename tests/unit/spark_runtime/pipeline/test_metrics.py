@@ -7,7 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, cast
@@ -355,6 +355,36 @@ def test_slow_clients_do_not_keep_others_from_an_answer_nor_the_run_from_its_end
         each.close()
     with pytest.raises(ConnectionRefusedError):
         answer(connection, "GET", "/health")
+
+
+@pytest.mark.parametrize("n", [30, 100])
+def test_many_clients_that_do_not_finish_a_request_do_not_keep_others_from_an_answer(
+    tmp_path: Path, n: int
+) -> None:
+    with served(tmp_path) as (_, connection):
+        slow = [socket.create_connection((connection.host, connection.port)) for _ in range(n)]
+        for each in slow:
+            with suppress(OSError):  # it was closed for a later one
+                each.sendall(b"GET /he")
+        begun = time.monotonic()
+        assert answer(connection, "GET", "/health")[0] == 200
+        assert answer(connection, "GET", "/metrics")[0] == 200
+        assert time.monotonic() - begun < 5
+    for each in slow:
+        each.close()
+
+
+def test_a_request_must_arrive_in_time_however_its_bytes_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_runtime.pipeline.metrics_server._SLOW_SECONDS", 0.5)
+    with served(tmp_path) as (_, connection):
+        begun = time.monotonic()
+        with socket.create_connection((connection.host, connection.port)) as slow, suppress(ConnectionError):
+            while time.monotonic() - begun < 10:
+                slow.sendall(b"G")
+                time.sleep(0.1)
+        assert time.monotonic() - begun < 5
 
 
 def test_an_address_that_is_taken_is_refused_before_anything_runs(tmp_path: Path) -> None:
