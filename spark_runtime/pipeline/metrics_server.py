@@ -166,7 +166,7 @@ class _Server(TCPServer):
 
 
 def _shut(request: socket.socket) -> None:
-    """End a connection, so that a thread that waits for its client goes on."""
+    """End a connection, so that its thread waits no longer."""
     with suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
