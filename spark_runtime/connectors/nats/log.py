@@ -382,7 +382,7 @@ def _credentials(options: Options) -> str | None:
     """Return the file of credentials; raise InputError or SetupError if it or its reader is missing."""
     file = options.value("credentials")
     if file is not None and not Path(file).is_file():
-        raise InputError("E0883", f"there is no file `{file}`", "correct `credentials`")
+        raise InputError("E0883", f"there is no file `{options.shown(file)}`", "correct `credentials`")
     if file is not None and not is_installed("nkeys"):
         raise not_installed("`credentials`", "nkeys", "nkeys")
     return file

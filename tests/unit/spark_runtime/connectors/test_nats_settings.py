@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cep.errors import RuleError, SetupError
+from cep.errors import InputError, RuleError, SetupError
+from spark_runtime.connectors.message_logs.options import Options
 from spark_runtime.connectors.message_logs.settings import MessageSpec
 from spark_runtime.connectors.nats import log as nats_log
 from spark_runtime.connectors.nats.log import NatsLog, overlap
@@ -140,3 +141,13 @@ def test_credentials_without_the_package_that_reads_them_name_it(
     with pytest.raises(SetupError, match="`credentials` needs the package `nkeys`") as caught:
         asyncio.run(nats_log.connected(log, lambda: None))
     assert caught.value.code == "E0683"
+
+
+@pytest.mark.parametrize(("given", "shown"), [("${CREDENTIALS}", "***"), ("nats.creds", "nats.creds")])
+def test_a_variable_that_names_no_file_of_credentials_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, given: str, shown: str
+) -> None:
+    monkeypatch.setenv("CREDENTIALS", "-----BEGIN NATS USER JWT-----\neyJ0eXAi\n")
+    with pytest.raises(InputError) as raised:
+        nats_log._credentials(Options((("credentials", given),)))
+    assert raised.value.args[0] == f"there is no file `{shown}`"
