@@ -21,7 +21,7 @@ from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_ruleboo
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 from cep.settings.schema_file import declared_streams
-from spark_runtime.compat.driver import condition_of
+from spark_runtime.compat.driver import condition_of, is_stopped
 from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable, observed
 from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.schema import stream_of_schema, typed_events
@@ -33,6 +33,7 @@ from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.state.pointer import Kept
 from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.tables.content import static_tables, timed_inputs
+from spark_runtime.wire.key_groups import require_few
 from spark_runtime.wire.output import DEAD, MATCH, late_kind
 
 Rules = str | Path | RuleSet | Sequence[str | Path | RuleSet]
@@ -197,12 +198,13 @@ def _require_event_time(schema: StructType, stream: Stream) -> None:
 
 def _dataflow(spark: SparkSession, rules: RuleSet, key_groups: int | None, has_watermark: bool) -> Dataflow:
     """Return the plan for `rules`."""
-    partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    assert partitions is not None
+    if key_groups is None:
+        name = "spark.sql.shuffle.partitions"
+        key_groups = require_few(int(spark.conf.get(name) or 1), name)
     policy = spark.conf.get("spark.sql.streaming.multipleWatermarkPolicy")
     return Dataflow(
         rules,
-        key_groups or int(partitions),
+        key_groups,
         has_watermark=has_watermark,
         by_own_events=len(timed_inputs(rules)) == 1 or policy == "max",
     )
@@ -219,6 +221,8 @@ def _checked(call: Call) -> tuple[Mapping[str, Frame], RuleSet]:
         _require_frame(name, frame)
     if call.key_groups is not None and (not isinstance(call.key_groups, int) or call.key_groups < 1):
         raise wrong_argument("key_groups", call.key_groups, "a positive number of groups")
+    if call.key_groups is not None:
+        require_few(call.key_groups, "key_groups")
     schemas = call.events_schema.values() if isinstance(call.events_schema, Mapping) else [call.events_schema]
     if call.events_schema is not None and not all(isinstance(schema, StructType) for schema in schemas):
         raise wrong_argument("events_schema", call.events_schema, "a StructType, or one for each stream")
@@ -287,6 +291,12 @@ _GIVE_FRAMES = "give a DataFrame, or a dictionary of them: {'logins': logins, 'p
 
 def _require_frame(stream: str, events: object) -> None:
     if isinstance(events, DataFrame | MessageFrame):
+        if is_stopped(_frame_of(events).sparkSession):
+            raise InputError(
+                "E0823",
+                "the Spark session of the events was stopped",
+                "read them again with a running session",
+            )
         return
     kind = type_name(events)
     plain = kind.replace("pyspark.sql.connect.", "pyspark.sql.")

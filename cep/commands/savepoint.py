@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from cep.commands.group import tell
-
-MOST_KEY_GROUPS = 10_000
+from spark_runtime.wire.key_groups import MOST
 
 
 @click.command()
@@ -33,7 +32,7 @@ def savepoint(checkpoint: str, directory: str) -> None:
 @click.argument("checkpoint")
 @click.option(
     "--key-groups",
-    type=click.IntRange(1, MOST_KEY_GROUPS),
+    type=click.IntRange(1, MOST),
     help="The number of key groups; without it, that of the savepoint.",
 )
 @click.option(

@@ -123,6 +123,13 @@ def _columns_of_table(table: pa.Table, stream: Stream) -> dict[str, pa.Array]:
         for field, place in places.items()
         if place is None and not (clock is not None and field.name == stream.event_time)
     ]
+    for name in lacking:
+        if table.column_names.count(name) > 1:
+            raise GivenEventsError(
+                "E0832",
+                f"the table given for `{stream.name}` has column `{name}` more than once",
+                "drop or rename one of them",
+            )
     if lacking:
         names = ", ".join(f"`{name}`" for name in lacking)
         raise GivenEventsError(
@@ -275,7 +282,7 @@ def _plain(value: Any, field: Field, row: int) -> Any:
     given = value
     if isinstance(value, np.generic):
         value = value.astype("datetime64[us]").item() if value.dtype.kind == "M" else value.item()
-    if field.type is not Type.DOUBLE and not isinstance(value, list | dict) and value != value:  # NaN, NaT
+    if _is_missing(value, field):
         return None
     match field.type:
         case Type.OPAQUE:
@@ -287,9 +294,19 @@ def _plain(value: Any, field: Field, row: int) -> Any:
             raise _wrong_value(field, repr(given), row)  # Arrow would cut off the fraction
         case Type.DOUBLE if isinstance(value, Decimal):
             return float(value)
+        case Type.DOUBLE if isinstance(value, bool):
+            raise _wrong_value(field, repr(given), row)  # Arrow would take it for a number
         case Type.TIMESTAMP:
             return _time(value, field, row)
     return value
+
+
+def _is_missing(value: Any, field: Field) -> bool:
+    """Return whether a value stands for NULL: `pandas.NA`, NaT, and NaN where it is no number."""
+    if isinstance(value, list | dict) or (field.type is Type.DOUBLE and isinstance(value, float | Decimal)):
+        return False
+    differs: Any = value != value
+    return differs is True or type(differs).__name__ == "NAType"  # pandas, which may not be installed
 
 
 def _time(value: Any, field: Field, row: int) -> Any:

@@ -28,6 +28,13 @@ def to_arrow(frame: Any) -> pa.Table:
     return pa.Table.from_batches(batches, schema)
 
 
+def is_stopped(spark: Any) -> bool:
+    """Return whether a session was stopped; nothing ends it: without Spark Connect a session does not say."""
+    if hasattr(type(spark), "is_stopped"):
+        return bool(spark.is_stopped)
+    return spark.sparkContext._jsc is None
+
+
 def condition_of(error: Any) -> str:
     """Return the error condition of a PySpark exception, or "". 4.0 ends it: `getCondition`."""
     return (error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()) or ""

@@ -6,7 +6,7 @@ the number of rules and keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial, reduce
@@ -21,7 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
-from spark_runtime.dataflow.frame_readers import TypedReader
+from spark_runtime.dataflow.frame_readers import Reads, Renamed, TypedReader
 from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.relevant import columns_read, may_matter
 from spark_runtime.dataflow.schema import of_schema, quoted, spark_schema, spark_type
@@ -144,26 +144,22 @@ class Dataflow:
         reader = TypedReader(self.packer, stream, is_checked=of_all, may_be_late=may_be_late)
         typed = event_table_schema(stream)
         if of_all or stream.table is not None:
-            rows = of_schema(events, typed)
-            return self.marked(rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
+            return self.marked(_parcels_of(events, typed, reader))
         condition = may_matter(self.rules, stream)
         if condition is not None:  # the watermark follows all events, also those that stay in the JVM
             events = self._marked(events, quoted(stream.event_time), condition)
         needed = columns_read(self.rules, stream)
         read = pa.schema([field for field in typed if field.name in needed])
-        rows = of_schema(events.select(*map(quoted, read.names)), read)
-        parcels = rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
+        parcels = _parcels_of(events.select(*map(quoted, read.names)), read, reader)
         return self.marked(parcels) if condition is None else parcels
 
-    def read(
-        self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    ) -> DataFrame:
+    def read(self, rows: DataFrame, reader: Reads) -> DataFrame:
         """Return the parcels that `reader` makes from `rows` in the workers."""
         if not self.is_batch:
             # Spark gives each file a task and starts a Python function in it. With a dozen small files in a
             # micro-batch, that takes longer than everything else. So each core gets one task with its share.
             rows = rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
-        return self.marked(rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
+        return self.marked(_parcels_of(rows, None, reader))
 
     def marked(self, parcels: DataFrame) -> DataFrame:
         """Return parcels with a watermark that follows their times, in a stream."""
@@ -260,6 +256,23 @@ class Dataflow:
         """Return the rows of `kind` in the operator's output whose texts are JSON objects."""
         parsed = F.from_json(TEXT, spark_schema(schema)).alias("object")
         return output.where(F.col(KIND) == kind).select(parsed).select("object.*")
+
+
+def _parcels_of(rows: DataFrame, schema: pa.Schema | None, reader: Reads) -> DataFrame:
+    """Return the parcels that `reader` makes of rows; `schema`: their columns, else Spark is asked for them.
+
+    PySpark reads a dot in a name as a field of a struct. Columns with such names get others on the way.
+    """
+    names = tuple(rows.columns if schema is None else schema.names)
+    function: Reads = reader
+    if any(sign in name for name in names for sign in ".`"):
+        plain = [f"_{number}" for number in range(len(names))]
+        rows = rows.select(*(quoted(name).alias(new) for name, new in zip(names, plain, strict=True)))
+        if schema is not None:
+            schema = pa.schema([field.with_name(new) for field, new in zip(schema, plain, strict=True)])
+        function = Renamed(reader, names)
+    rows = rows if schema is None else of_schema(rows, schema)
+    return rows.mapInArrow(function, spark_schema(PARCEL_SCHEMA))
 
 
 def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -22,6 +22,7 @@ from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.files import BadFile, Reading, refused_chunk, text_reader, values_in_path
 from cep.formats.lines import Lines, lines_of_column, without_returns
 from cep.formats.text.text_files import lines_as_utf8
+from cep.schema.arrow_values import json_rows, valid_texts
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.dataflow.message_frames import NOWHERE
@@ -29,6 +30,23 @@ from spark_runtime.event_time.reached import Reached
 from spark_runtime.sources.protocol import Packs
 from spark_runtime.wire.loaded import freeze_loaded
 from spark_runtime.wire.plan import Plan
+
+Reads = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function that turns batches of rows into parcels, in the workers."""
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """Gives a reader batches whose columns have other names in Spark."""
+
+    reader: Reads
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what the reader yields."""
+        named = (pa.RecordBatch.from_arrays(batch.columns, list(self.names)) for batch in batches)
+        return self.reader(named)
+
 
 PATH, POSITION, MISFIT = "_path", "_position", "_misfit"
 """Columns of typed events: the origin of each, and the values that lack their declared form, as JSON."""
@@ -105,11 +123,13 @@ class RowReader:
     def _chunk(self, name: str, rows: pa.Table, ahead: AheadGuard) -> Chunk:
         named = values_in_path(name, self.stream, self.reading.pattern)
         schema = event_table_schema(without(self.stream, named))
+        rows, broken = _with_texts(rows, name)
         bad = rows.filter(pc.is_valid(rows.column(MISFIT)))
         rows = rows.filter(pc.is_null(rows.column(MISFIT)))
         positions = rows.column(POSITION).to_numpy()
         piece = Piece(name, rows.select(schema.names).cast(schema), positions, (), 1, ())
         chunk = checked(with_columns(piece, self.stream, named), self.stream, self.reading.keys, ahead)
+        chunk = _with_more(chunk, broken)
         if bad.num_rows == 0:
             return chunk
         texts = bad.column(MISFIT).to_pylist()
@@ -119,8 +139,28 @@ class RowReader:
             bad.column(POSITION),
             texts,
         ]
-        more = pa.table(columns, schema=DEAD_LETTER_SCHEMA)
-        return replace(chunk, dead_letters=pa.concat_tables([chunk.dead_letters, more]))
+        return _with_more(chunk, pa.table(columns, schema=DEAD_LETTER_SCHEMA))
+
+
+def _with_more(chunk: Chunk, dead_letters: pa.Table) -> Chunk:
+    return replace(chunk, dead_letters=pa.concat_tables([chunk.dead_letters, dead_letters]))
+
+
+def _with_texts(rows: pa.Table, source: str) -> tuple[pa.Table, pa.Table]:
+    """Return the rows whose strings are text, and the others as dead letters; Spark checks no strings."""
+    bad = np.zeros(rows.num_rows, np.bool_)
+    for column in rows.combine_chunks().columns:
+        if pa.types.is_string(column.type) and column.num_chunks:
+            bad |= valid_texts(column.chunk(0))[1]
+    if not bad.any():
+        return rows, DEAD_LETTER_SCHEMA.empty_table()
+    broken = rows.filter(pa.array(bad)).combine_chunks()
+    n = broken.num_rows
+    positions = broken.column(POSITION) if POSITION in broken.column_names else [NOWHERE] * n
+    own = [name for name in broken.column_names if name not in (PATH, POSITION, MISFIT)]
+    raws = [text for batch in broken.select(own).to_batches() for text in json_rows(batch)]
+    columns = [[dead_letter.NOT_UTF8] * n, [dead_letter.printable(source)] * n, positions, raws]
+    return rows.filter(pa.array(~bad)), pa.table(columns, schema=DEAD_LETTER_SCHEMA)
 
 
 def _misfit_reason(text: str, stream: Stream) -> str:
@@ -149,14 +189,16 @@ class TypedReader:
         freeze_loaded()
         keys, counts = self.packer.keys_of(self.stream), Counts()
         for batch in batches:
-            events = pa.Table.from_batches([batch])
+            events, broken = _with_texts(pa.Table.from_batches([batch]), self.stream.name)
             chunk = Chunk(events, DEAD_LETTER_SCHEMA.empty_table())
             if self.is_checked or self.stream.table is not None:
-                nowhere = np.full(batch.num_rows, NOWHERE, np.int64)  # a row of a DataFrame has no number
+                nowhere = np.full(len(events), NOWHERE, np.int64)  # a row of a DataFrame has no number
                 piece = Piece(self.stream.name, events, nowhere, (), 0, ())
                 # A DataFrame contains its event times: none is estimated.
                 timed = replace(self.stream, device_clock=None)
                 chunk = checked(piece, timed, keys, AheadGuard(ANY_TIME_US))
+            if self.is_checked:
+                chunk = _with_more(chunk, broken)
             yield from self.packer.chunk(chunk, self.stream, None, counts, may_be_late=self.may_be_late)
         yield from self.packer.counted(counts)
 

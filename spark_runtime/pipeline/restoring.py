@@ -41,7 +41,7 @@ from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import FOLDER, add_part
 from spark_runtime.state.snapshots import changed_state, divided_state
 from spark_runtime.storage.checkpoint_files import LocalFiles
-from spark_runtime.wire.key_groups import labels
+from spark_runtime.wire.key_groups import labels, require_few
 from spark_runtime.wire.packer import groups_of
 
 
@@ -69,7 +69,7 @@ def restore(
     manifest = savepoint.manifest
     for name in manifest.files:
         savepoint.data(name)
-    n_groups = manifest.key_groups if n_groups is None else n_groups
+    n_groups = manifest.key_groups if n_groups is None else require_few(n_groups, "the number of key groups")
     before = savepoint.rule_set()
     now = before if pipeline is None else pipeline.rules
     changes = changes_of(before.programs, now.programs)

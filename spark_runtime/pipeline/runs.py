@@ -65,6 +65,7 @@ from spark_runtime.storage.lease import checkpoint_files
 from spark_runtime.tables.content import PROPERTY as TABLES_PROPERTY
 from spark_runtime.tables.content import text_of, timed_inputs
 from spark_runtime.tables.static import StaticFile, StaticTables
+from spark_runtime.wire.key_groups import require_few
 from spark_runtime.wire.parcels import PARCEL_SCHEMA
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 from spark_runtime.wire.shared import SharedFolders, SharesFolder, require_gone
@@ -227,7 +228,8 @@ class PipelineRun:
         return self.spark.sparkContext.defaultParallelism
 
     def _n_partitions(self) -> int:
-        return int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        name = "spark.sql.shuffle.partitions"
+        return require_few(int(self.spark.conf.get(name) or 1), name)
 
     # ------------------------------------------------------------ progress
 

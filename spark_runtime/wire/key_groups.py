@@ -8,8 +8,20 @@ from __future__ import annotations
 
 from functools import cache
 
+from cep.errors import InputError
+
+MOST = 10_000
+"""The most key groups: each has a label, a place in the operator and, in a stream, a state store."""
+
 _SEED = 42
 _MASK = 0xFFFFFFFF
+
+
+def require_few(n_groups: int, name: str) -> int:
+    """Return a number of key groups. Raises InputError: it is none, or too large; `name` says what it is."""
+    if not 1 <= n_groups <= MOST:
+        raise InputError("E0827", f"{name} is {n_groups}", f"give a number of key groups from 1 to {MOST:,}")
+    return n_groups
 
 
 @cache

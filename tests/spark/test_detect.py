@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cep.errors import InputError, RuleError, StateError
-from spark_runtime import detect
+from spark_runtime import detect, detect_all, detection, split
 from spark_runtime.compat.driver import pyspark_version
 from spark_runtime.dataflow.relevant import may_matter
 from spark_runtime.pipeline.failures import as_cep_error
@@ -255,6 +255,11 @@ def test_arguments_of_a_wrong_type_and_arguments_that_would_count_for_nothing_ar
     rules = "rule text, a .cep file, a directory of them, a RuleSet, or several of these in a list"
     many: list[object] = [RULES, 5]
     for given, arguments, expected in (
+        (
+            compiled(RULES),
+            {"key_groups": 10**9},
+            "error[E0827]: key_groups is 1000000000\nhelp: give a number of key groups from 1 to 10,000",
+        ),
         (None, {}, f"error[E0827]: rules is None\nhelp: give {rules}"),
         ([], {}, f"error[E0827]: rules is []\nhelp: give {rules}"),
         (many, {}, f"error[E0827]: rules is 5\nhelp: give {rules}"),
@@ -325,6 +330,41 @@ def test_where_spark_answers_no_questions_the_answers_are_asked_for(
     assert str(caught.value) == (
         f"{fact}help: call detect outside it, as static tables and `messages` need it"
     )
+
+
+DOTTED = "timestamp'2024-05-01 10:00:00'"
+
+
+@pytest.mark.parametrize("name", ["k.k", "k`k"])
+def test_names_of_columns_may_contain_dots_and_backticks(spark: SparkSession, name: str) -> None:
+    """Those that rules read, and others; PySpark itself does not send them to the workers."""
+    column = f"`{name.replace('`', '``')}`"
+    frame = spark.sql(f"SELECT {DOTTED} AS `t.s`, 'a' AS {column}, 1D AS v, 2 AS `x.y`")
+    key = column if "." in name else "`x.y`"
+    rule = f"RULE r FROM t PARTITION BY {key} PATTERN a DEFINE a AS v > 0 MEASURES a.v AS av"
+    for found in (
+        detect(frame, rule, event_time="t.s"),
+        split(detect_all(frame, rule, event_time="t.s")).matches,
+    ):
+        assert [row["av"] for row in spark_rows(found)] == [1.0]
+
+
+def test_strings_that_are_no_text_are_no_events(spark: SparkSession) -> None:
+    frame = spark.sql(f"SELECT {DOTTED} AS ts, cast(k AS string) AS k FROM VALUES (X'FF'), (X'61') AS t(k)")
+    rule = "RULE r FROM t PARTITION BY k PATTERN a DEFINE a AS k <> ''"
+    found = split(detect_all(frame, rule, event_time="ts"))
+    assert [row["k"] for row in spark_rows(detect(frame, rule, event_time="ts"))] == ["a"]
+    assert [row["k"] for row in spark_rows(found.matches)] == ["a"]
+    assert [row["reason"] for row in spark_rows(found.dead_letters)] == ["not UTF-8 text"]
+
+
+def test_events_of_a_session_that_was_stopped_are_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = spark.range(1)
+    monkeypatch.setattr(detection, "is_stopped", lambda _: True)
+    with pytest.raises(InputError, match=r"E0823.*session of the events was stopped"):
+        detect(frame, compiled(RULES))
 
 
 def test_schemas_of_events_are_schemas(spark: SparkSession) -> None:

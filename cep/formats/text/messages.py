@@ -6,6 +6,7 @@ but a message may not: continue in the next record, or be empty.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked, without
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.protocol import CheckedFormat, Decoded, Problem, RecordFormat, RecordReader
+from cep.schema.arrow_values import valid_texts
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema
 
@@ -144,6 +146,10 @@ class MessageReader:
         for field in self.stream.fields:
             if field.name in columns:
                 given = columns[field.name].take(pa.array(decoded.indices))
+                if pa.types.is_string(given.type):
+                    given, not_text = valid_texts(given)
+                    rows = decoded.indices[not_text].tolist()
+                    problems += zip(rows, itertools.repeat(dead_letter.NOT_UTF8))
                 values, bad = _typed(given, field)
                 for row in np.flatnonzero(bad).tolist():
                     reason = dead_letter.wrong_type(field, str(given[row].as_py()))

@@ -257,6 +257,33 @@ def test_a_version_of_a_table_that_other_runs_refuse_is_refused() -> None:
         event_table(table, [{"ts": 0, "k": "x", "op": "insert"}, {"ts": 1, "k": "x", "op": "mend"}])
 
 
+ANY = Stream(
+    "t",
+    (Field("ts", "timestamp"), Field("s", "string"), Field("n", "bigint"), Field("x", "double")),
+    event_time="ts",
+)
+
+
+@pytest.mark.parametrize("column", ["s", "n", "x"])
+@pytest.mark.parametrize("missing", [pd.NA, pd.NaT, np.datetime64("NaT"), None])
+def test_what_stands_for_null_is_null_in_a_dictionary(column: str, missing: object) -> None:
+    assert event_table(ANY, [{"ts": 0, column: missing}]).column(column).to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("value", "column"), [(True, "x"), (np.True_, "x"), (True, "n"), (np.ones(2), "s"), (np.ones(0), "n")]
+)
+def test_a_boolean_is_no_number_and_an_array_no_value(value: object, column: str) -> None:
+    with pytest.raises(InputError, match=f"column `{column}` is .* in row 0 is not"):
+        event_table(ANY, [{"ts": 0, column: value}])
+
+
+def test_a_column_that_a_table_has_twice_is_named() -> None:
+    double = pa.table([[0], ["a"], [1], [1.0], [2.0]], names=["ts", "s", "n", "x", "x"])
+    with pytest.raises(InputError, match="has column `x` more than once"):
+        event_table(ANY, double)
+
+
 def test_a_column_of_a_table_may_have_its_name_in_the_data() -> None:
     stream = replace(S, fields=(S.fields[0], replace(S.fields[1], path=("Betrag EUR",))))
     assert event_table(stream, pa.table({"ts": [0], "Betrag EUR": [5]})).to_pydict() == {
