@@ -91,7 +91,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
     deduplicate
         Whether events of one key that agree in time and in all of `tie_break` are one event.
     key_groups
-        Number of groups into which keys are divided, at most 10,000. It is fixed for the life of a checkpoint.
+        Number of groups into which keys are divided, at most 10,000; fixed for the life of a checkpoint.
         Default: ``spark.sql.shuffle.partitions``.
     correct_within
         How late an event may arrive and still count, such as ``"1 hour"``; for streaming DataFrames. Matches
