@@ -194,6 +194,10 @@ def test_wrong_arguments_are_told_before_anything_runs(
     assert refused(frame, STREAM, column="body") == ("E0604", "the messages have no column `body`")
     assert refused(frame, STREAM, column="offset")[0] == "E0605"
     assert refused(frame, STREAM, columns={"key": "no"})[0] == "E0841"
+    assert refused(frame, STREAM, columns={"key": "k", "topic": "k"}) == (
+        "E0827",
+        "columns gives column `k` of stream `ticks` more than once",
+    )
     assert refused(frame, STREAM, tombstones="no")[0] == "E0827"
     assert refused(frame, STREAM, "xml")[0] == "E0680"
     assert refused(frame, STREAM, schema="x")[0] == "E0828"
