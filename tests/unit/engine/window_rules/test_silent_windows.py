@@ -29,7 +29,9 @@ from cep.schema.stream import Field, Stream, TableSettings
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US
 FOR_EVER_US = np.iinfo(np.int64).max
-READINGS = Stream("readings", (Field("ts", "timestamp"), Field("d", "bigint")), "ts")
+READINGS = Stream(
+    "readings", (Field("ts", "timestamp"), Field("d", "bigint")), "ts", max_valid_us=FOR_EVER_US
+)
 DEVICES = Stream(
     "devices",
     (Field("id", "bigint"), Field("at", "timestamp"), Field("op", "string")),
