@@ -54,7 +54,7 @@ def replay(
 
     from cep.spool.new_files import umask
     from spark_runtime.pipeline.pipeline_file import load_pipeline
-    from spark_runtime.pipeline.replaying import Replaying, entries_from, log_of, sink_of
+    from spark_runtime.pipeline.replaying import Replaying, end_of, entries_from, log_of, sink_of
 
     if is_list + dry_run + (into is not None) != 1:
         raise click.UsageError("give one of --into, --list and --dry-run")
@@ -63,21 +63,27 @@ def replay(
     made = Replaying(
         pipeline, log, entries_from(log, **_start(start)), frozenset(rules), allow_spark_settings
     )
+    unknown, known = made.unknown_rules()
+    if unknown:
+        raise click.BadParameter(
+            f"the log has no row of rule `{unknown[0]}`, but of {', '.join(known)}", param_hint="'--rule'"
+        )
+    end = "" if made.entries else f"; the log {end_of(log)}"
     if is_list:
         first = log.first_offset()
         if first and not AS_JSON[output_format]:
             click.echo(f"offsets 0 to {first - 1:,} are not kept")
-        _show([_row(entry) for entry in made.entries], output_format, "no entries")
+        _show([_row(entry) for entry in made.entries], output_format, f"no entries{end}")
     elif dry_run:
         counts = sorted(made.counts().items())
         found = [{"rule": rule, "kind": kind, "rows": n} for (rule, kind), n in counts]
-        _show(found, output_format, "no rows")
+        _show(found, output_format, f"no rows{end}")
     else:
         assert into is not None
         with umask(pipeline.file_mode.umask):
             done = made.into(sink_of(pipeline, into), f"`{into}`", Console(highlight=False), _say)
         had = f"; {done.n_skipped:,} the sink had already" if done.n_skipped else ""
-        click.echo(f"wrote {done.n_rows:,} rows of {done.n_batches:,} micro-batches{had}")
+        click.echo(f"wrote {done.n_rows:,} rows of {done.n_batches:,} micro-batches{had}{end}")
 
 
 def _start(text: str | None) -> dict[str, Any]:

@@ -35,15 +35,15 @@ def with_paths(value: Any, places: Mapping[str, str]) -> Any:
 
 def portable(place: str) -> str:
     """Return the place of a source; empty if it is a path."""
-    return "" if _folder_of(place) else place
+    return "" if folder_of(place) else place
 
 
 def _folders(places: Mapping[str, str]) -> dict[str, str]:
     """Return the folder of each source that has one."""
-    return {name: folder for name, place in places.items() if (folder := _folder_of(place))}
+    return {name: folder for name, place in places.items() if (folder := folder_of(place))}
 
 
-def _folder_of(place: str) -> str:
+def folder_of(place: str) -> str:
     """Return the path in the place of a source up to the first part that is a pattern; empty: no path."""
     if not place.startswith("/"):
         return ""

@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
-from cep.errors import InputError
+from cep.errors import CepError, InputError
 from cep.rule_set import KIND
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.pipeline_file import read_sink
+from spark_runtime.pipeline.portable import folder_of
 from spark_runtime.pipeline.trust import WHOLE, is_listed
-from spark_runtime.sinks.match_log import Entry, MatchLog, damaged
-from spark_runtime.sinks.place import PlacedSink, folder_place
+from spark_runtime.sinks.match_log import Entry, MatchLog
+from spark_runtime.sinks.owner import WRITTEN_BY, output_of
+from spark_runtime.sinks.place import FormatSink, Place, PlacedSink, folder_place, folders_of
 from spark_runtime.sinks.protocol import AnySink, Collected, Mark, Output, Rows, TableSink, WorkerSink
 from spark_runtime.sinks.registry import SinkContext, SinkSpec
-from spark_runtime.wire.output import MATCH
+from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.wire.output import DEAD, LATE, MATCH
 
 _RULE = "rule"
 
@@ -46,22 +51,35 @@ def log_of(pipeline: Pipeline, file: str) -> MatchLog:
 def entries_from(log: MatchLog, start: int = 0, time_us: int | None = None) -> list[Entry]:
     """Return the entries from an offset on, or from the first one that was written at a time or later.
 
-    Raises InputError: entries from `start` on are removed (E0721). StateError: a file is missing (E0720).
+    Raises InputError: entries from `start` on are removed, or it is after the end (E0721). StateError: a file
+    is missing (E0720).
     """
     first = log.first_offset()
+    known = list(log.entries())
+    if known and start > known[-1].offset + 1:  # the next one: nothing new has been written
+        raise InputError("E0721", f"the log `{log.path}` {_end_of(known[-1])}", "write a smaller --from")
     if start and start < first:
         raise InputError(
             "E0721",
             f"the log `{log.path}` begins with offset {first}: what was before is not kept",
             f"write --from {first} or more",
         )
-    found = [entry for entry in log.entries() if entry.offset >= start]
+    found = [entry for entry in known if entry.offset >= start]
     if time_us is not None:
         at = next((at for at, entry in enumerate(found) if entry.time_us >= time_us), len(found))
         found = found[at:]
     for entry in found:
         log.require_files(entry)
     return found
+
+
+def end_of(log: MatchLog) -> str:
+    """Return, in words, where a log that is not empty ends. StateError (E0720): it is damaged."""
+    return _end_of(list(log.entries())[-1])
+
+
+def _end_of(last: Entry) -> str:
+    return f"ends with offset {last.offset}, micro-batch {last.micro_batch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +106,20 @@ class _Parts(Sequence[pa.Table]):
             table.column(item.name) if item.name in table.column_names else pa.nulls(len(table), item.type)
             for item in self.schema
         ]
-        found = pa.table(columns, names=self.schema.names)
+        return pa.table(list(map(self._converted, columns, self.schema)), schema=self.schema)
+
+    def _converted(self, column: pa.ChunkedArray, now: pa.Field) -> pa.ChunkedArray:
         try:
-            return found.cast(self.schema)
+            return column.cast(now.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-            place = str(self.log.file(self.entry, name))
-            raise damaged(place, f"has values of another type than the rules now: {error}") from error
+            offset = self.entry.offset
+            raise InputError(
+                "E0721",
+                f"`{now.name}` was {column.type} in offset {offset}, and is {now.type} in the rules now; a "
+                f"value does not fit: {error}",
+                "replay with the pipeline file and rules of that time; or begin after it: "
+                f"--from {offset + 1}",
+            ) from error
 
 
 def _is_of(table: pa.Table, rules: Collection[str]) -> pa.ChunkedArray:
@@ -147,17 +173,40 @@ class Replaying:
             }
         return pa.schema(list(fields.values()))
 
+    def unknown_rules(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the rules in `only` that neither the pipeline nor a row has, and those of the rows."""
+        unknown = self.only.difference(self.pipeline.rules.names(shadow=False))
+        if not unknown:
+            return (), ()
+        known = {rule for rule, _ in replace(self, only=frozenset()).counts()}
+        return sorted(unknown - known), sorted(known)
+
+    def conversions(self, schema: pa.Schema) -> Iterator[str]:
+        """Yield, in a sentence, which columns had another type than in `schema`."""
+        versions = {entry.rules: entry for entry in self.entries if entry.run}
+        for entry in versions.values():
+            for then in self.log.schema(entry):
+                now = schema.field(then.name)
+                if then.type != now.type:
+                    yield (
+                        f"`{then.name}` was {then.type} up to offset {entry.offset}, and is {now.type} in "
+                        "the rules now: its values are converted"
+                    )
+
     def into(self, spec: SinkSpec, shown: str, console: Console, say: Callable[[str], None]) -> Replayed:
         """Write the rows to a sink, micro-batch by micro-batch, except for those that it contains.
 
-        `say` is called with the way to continue if an error ends the replay and the sink does not record what
-        it has. Raises InputError: only Spark writes to the sink, or it is the log (E0721), or it fails; a
-        setting of Spark is not allowed (E0838). StateError: a file of the log is damaged (E0720), or the sink
-        contains another micro-batch (E0849).
+        `say` is called with a warning about columns whose type has changed, and with the way to continue if
+        an error ends the replay and the sink does not record what it has. Raises InputError: only Spark
+        writes to the sink, it is a place of the pipeline or has other files, or a value does not fit the
+        rules now (E0721), or it fails; a setting of Spark is not allowed (E0838). StateError: a file of the
+        log is damaged (E0720), or the sink contains another micro-batch (E0849).
         """
         sink = self._opened(spec, shown, console)
         runs = dict.fromkeys(entry.run for entry in self.entries if entry.run)
         sink.check()
+        for text in self.conversions(sink.output.schema):
+            say(f"warning: {text}")
         marks = {run: sink.last(run) for run in runs}
         done = Replayed()
         for entry in filter(lambda entry: entry.run, self.entries):
@@ -168,6 +217,9 @@ class Replaying:
             try:
                 _write(sink, entry, rows)
             except BaseException:
+                if isinstance(sink, WorkerSink):
+                    with suppress(CepError):
+                        sink.begin(entry.batch)  # it removes what is incomplete
                 if marks[entry.run] is None and done.n_batches:
                     say(f"written: all before offset {entry.offset}; to continue: --from {entry.offset}")
                 raise
@@ -178,8 +230,13 @@ class Replaying:
     def _opened(self, spec: SinkSpec, shown: str, console: Console) -> WorkerSink | TableSink:
         output = Output(MATCH, self.schema())
         places = spec.places(output) if isinstance(spec, PlacedSink) else ()
-        if any(place.meets(folder_place(self.log.path)) for place in places):
-            raise InputError("E0721", f"sink {shown} is the log that is replayed", "name another place")
+        for place, (what, own) in product(places, _own_places(self.pipeline, self.log)):
+            if place.meets(own):
+                n_more = len(place.name) - len(own.name)
+                relation = "is" if not n_more else "is inside" if n_more > 0 else "contains"
+                raise InputError("E0721", f"sink {shown} {relation} {what}", "name another place")
+        for folder in folders_of([(spec, [output])]):
+            _require_no_other_files(folder, spec.file_format if isinstance(spec, FormatSink) else "")
         context = SinkContext(self.pipeline.rules, console, is_replay=True)
         sink: AnySink = spec.open(output, context)
         if any(place.has_inside and place.name[1] != os.sep for place in places):  # not on a disk
@@ -214,6 +271,46 @@ class Replaying:
             tables = (self.log.table(entry, name, [_RULE]) for name in entry.files)
             n_rows = sum(pc.sum(_is_of(table, self.only)).as_py() or 0 for table in tables)
         return Collected(n_rows, Rows(output, parts), lambda texts: pa.table({}))
+
+
+def _own_places(pipeline: Pipeline, log: MatchLog) -> Iterator[tuple[str, Place]]:
+    """Yield the places of a pipeline that are no places for matches, in words."""
+    yield "the log that is replayed", folder_place(log.path)
+    yield "the checkpoint", folder_place(pipeline.checkpoint)
+    read = {entry.stream: entry.spec.place for entry in pipeline.sources}
+    for name, path in (read | {file.table.name: file.path for file in pipeline.tables}).items():
+        if folder := folder_of(path):
+            yield f"the source of `{name}`", folder_place(folder)
+    others = {"late": pipeline.late, "dead_letter": pipeline.dead_letter, "shadow": pipeline.shadow}
+    for spec, outputs in pipeline.outputs():
+        known = next((name for name, other in others.items() if other is spec), None)
+        if known is not None and isinstance(spec, PlacedSink):
+            for place in chain.from_iterable(map(spec.places, outputs)):
+                yield f"the {'folder' if place.has_inside else 'place'} of `{known}`", place
+
+
+_OTHER_ROWS = {DEAD: "dead letters", LATE: "late events"}
+
+
+def _require_no_other_files(folder: str, own: str) -> None:
+    """Raise InputError if a folder has files of another format than `own`, or other rows than matches.
+
+    Its micro-batches would be taken for those of the log. `own` is empty for a table of Delta.
+    """
+    if (Path(folder) / "_delta_log").exists() and own:
+        raise _other_files(folder, f"files of the format delta, not {own}")
+    for batch in Path(folder).glob("batch=*"):
+        output = output_of(LocalFiles(str(batch)).read(WRITTEN_BY)).partition(" ")[0]
+        if output in _OTHER_ROWS:
+            raise _other_files(folder, f"{_OTHER_ROWS[output]}, not matches")
+        for part in batch.glob("part-*.*"):
+            there = part.suffix.removeprefix(".")
+            if there != own:
+                raise _other_files(folder, f"files of the format {there}, not {own or 'delta'}")
+
+
+def _other_files(folder: str, what: str) -> InputError:
+    return InputError("E0721", f"`{folder}` has {what}", "name an empty folder")
 
 
 def _has(mark: Mark | None, entry: Entry) -> bool:

@@ -63,13 +63,23 @@ class Owner:
 def text_of(batch: MicroBatch, path: str, kind: str, owner: Owner | None) -> str:
     """Return the text that names the owner in the folder of a micro-batch."""
     if batch.run is not None:
-        return json.dumps({"run": batch.run, "micro_batch": batch.number, "plan": batch.plan})
+        found = {"run": batch.run, "micro_batch": batch.number, "plan": batch.plan, "output": kind}
+        return json.dumps(found)
     return json.dumps({} if owner is None else owner.said(path, kind))
 
 
 def plan_of(text: str | None) -> str:
     """Return the plan of a micro-batch from the text in its folder; empty if the text has none."""
+    return _value_of("plan", text)
+
+
+def output_of(text: str | None) -> str:
+    """Return the kind of rows from the text in a folder; empty if an earlier version wrote it."""
+    return _value_of("output", text)
+
+
+def _value_of(name: str, text: str | None) -> str:
     try:
-        return str(json.loads(text or "{}").get("plan", ""))
+        return str(json.loads(text or "{}").get(name, ""))
     except (ValueError, AttributeError):
         return ""

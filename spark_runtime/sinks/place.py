@@ -64,6 +64,15 @@ class FileSource(Protocol):
         """A file, a folder, or a pattern of files."""
 
 
+@runtime_checkable
+class FormatSink(Protocol):
+    """The settings of a sink with a folder for each micro-batch, whose files have one format."""
+
+    @property
+    def file_format(self) -> str:
+        """The ending of the files, without the dot."""
+
+
 def folder_place(path: str, inside: str = "") -> Place:
     """Return the place of a folder, or of its subfolder `inside` unless that is empty."""
     whole = os.path.join(path, inside) if inside else path

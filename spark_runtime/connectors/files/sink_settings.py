@@ -21,6 +21,11 @@ class FilesSpec:
     path: str = declared.path()
     writer: FileWriter = field(default_factory=JsonWriter)
 
+    @property
+    def file_format(self) -> str:
+        """The ending of the files."""
+        return self.writer.name
+
     def places(self, output: Output) -> Sequence[Place]:
         """Return the folder."""
         return (folder_place(self.path, output.folder),)

@@ -18,14 +18,18 @@ from deltalake import DeltaTable
 from rich.console import Console
 
 from cep.commands.cli import main
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from spark_runtime.connectors.files.sink import FolderSink
+from spark_runtime.connectors.files.writers import JsonWriter
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.sinks.log_sink import LogSink
 from spark_runtime.sinks.match_log import MatchLog
-from spark_runtime.sinks.protocol import MicroBatch, Rows
+from spark_runtime.sinks.protocol import MicroBatch, Output, Rows
 from spark_runtime.sinks.registry import SinkContext
+from spark_runtime.wire.output import DEAD
 from spark_runtime.wire.plan import IDENTITY_DIGITS
 from tests.standing import Standing
-from tests.unit.spark_runtime.pipeline.test_state_setting import pipeline
+from tests.unit.spark_runtime.pipeline.test_state_setting import RULE, pipeline
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 COLUMNS = ("rule", "match_id", "revision", "kind")
@@ -129,7 +133,25 @@ def test_a_replay_begins_at_any_offset_and_time(tmp_path: Path, offset: int) -> 
         cep("replay", file, "--from", start, "--into", f"{{format: json, path: {place}}}")
         rows = [row for number in BATCHES for row in read(place / f"batch=run-{number}", "json")]
         assert counted(rows) == expected(*numbers)
-    assert cep("replay", file, "--from", "2999-01-01", "--dry-run") == "no rows\n"
+    ends = "the log ends with offset 4, micro-batch 7"
+    assert cep("replay", file, "--from", "2999-01-01", "--dry-run") == f"no rows; {ends}\n"
+    assert cep("replay", file, "--from", "5", "--list") == f"no entries; {ends}\n"
+    assert f"wrote 0 rows of 0 micro-batches; {ends}\n" == cep(
+        "replay", file, "--from", "5", "--into", f"{{format: json, path: {tmp_path}/none}}"
+    )
+    for how in (("--dry-run",), ("--list",), ("--into", "delta")):
+        said = cep("replay", file, "--from", "99", *how, code=1)
+        assert f"error[E0721]: the log `{tmp_path}/log` ends with offset 4, micro-batch 7" in said
+
+
+def test_a_rule_without_rows_is_refused_unless_the_pipeline_has_it(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    for how in (("--dry-run",), ("--into", "delta")):
+        said = cep("replay", file, "--rule", "nope", *how, code=2)
+        assert "the log has no row of rule `nope`, but of gone, r" in said
+    assert not (tmp_path / "delta").exists()
+    (tmp_path / "r.cep").write_text((tmp_path / "r.cep").read_text().replace("RULE r", "RULE other"))
+    assert cep("replay", file, "--rule", "other", "--dry-run") == "no rows\n"
 
 
 def test_only_rows_of_a_rule_are_written_and_counted(tmp_path: Path) -> None:
@@ -189,8 +211,95 @@ def test_damage_is_one_sentence_with_the_name_of_the_file(tmp_path: Path, how: s
         assert re.search(sentence, said), said
         victim.write_bytes(data)
         assert not list(tmp_path.glob(f"{number}/batch=run-7"))
+        assert not list(tmp_path.glob(f"{number}/.batch=*"))
         cep("replay", file, *into)
         assert counted(read(tmp_path / str(number), "json")) == expected(*BATCHES)
+
+
+@pytest.mark.parametrize("kind", ["json", "delta"])
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("out/late", "is the folder of `late`"),
+        ("out/dead/again", "is inside the folder of `dead_letter`"),
+        ("out/shadow", "is the folder of `shadow`"),
+        ("out", "contains the folder of `late`"),
+        ("log/again", "is inside the log that is replayed"),
+        ("events", "is the source of `readings`"),
+        ("events/again", "is inside the source of `readings`"),
+        ("c", "is the checkpoint"),
+        ("c/again", "is inside the checkpoint"),
+    ],
+)
+def test_a_place_of_the_pipeline_is_no_target(tmp_path: Path, kind: str, place: str, what: str) -> None:
+    others = {"dead_letter": "dead", "shadow": "shadow"}
+    file = written(tmp_path, *(f"{name}: {{format: json, path: out/{of}}}" for name, of in others.items()))
+    late = "late: {format: json, path: out/late, correct_within: 1 hour}"
+    file.write_text(file.read_text().replace("late: correct within 1 hour", late))
+    into = f"{{format: {kind}, path: {tmp_path}/{place}}}"
+    before = sorted(tmp_path.rglob("*"))
+    said = cep("replay", file, "--into", into, code=1)
+    assert f"error[E0721]: sink `{into}` {what}\n" in said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("there", ["json", "csv", "parquet", "delta"])
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet", "delta"])
+def test_a_folder_with_files_of_another_format_is_no_target(tmp_path: Path, kind: str, there: str) -> None:
+    file = written(tmp_path)
+    cep("replay", file, "--into", f"{{format: {there}, path: {tmp_path}/again}}")
+    before = sorted(tmp_path.rglob("*"))
+    into = f"{{format: {kind}, path: {tmp_path}/again}}"
+    if kind == there:
+        cep("replay", file, "--into", into)
+    else:
+        said = cep("replay", file, "--into", into, code=1)
+        assert f"error[E0721]: `{tmp_path}/again` has files of the format {there}, not {kind}" in said
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_with_other_rows_of_a_stream_is_no_target(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    output = Output(DEAD, DEAD_LETTER_SCHEMA)
+    sink = FolderSink(output, str(tmp_path / "dead"), JsonWriter())
+    batch = MicroBatch("run", 7, "7" * IDENTITY_DIGITS)
+    sink.check()
+    sink.begin(batch)
+    sink.write_part(batch, "0", Rows(output, ["{}"]))
+    sink.commit(batch)
+    said = cep("replay", file, "--into", f"{{format: json, path: {tmp_path}/dead}}", code=1)
+    assert f"error[E0721]: `{tmp_path}/dead` has dead letters, not matches" in said
+
+
+def test_values_that_get_another_type_are_told(tmp_path: Path) -> None:
+    pipeline(tmp_path, "checkpoint: c", "log: log")
+    file, rule = tmp_path / "p.yaml", tmp_path / "r.cep"
+    for number, (measure, value) in enumerate({"a.v": 950.0, "a.k": "much"}.items()):
+        rule.write_text(f"{RULE} MEASURES {measure} AS loss")
+        made = load_pipeline(file)
+        context = SinkContext(made.rules, Console(file=StringIO()))
+        sink = next(sink for _, sink in made.opened_sinks(context) if isinstance(sink, LogSink))
+        sink.check()
+        sink.last("run")
+        batch = MicroBatch("run", number, f"{number:0{IDENTITY_DIGITS}x}")
+        row = {"rule": "r", "match_id": f"m{number}", "match_start": START, "match_end": START, "loss": value}
+        sink.begin(batch)
+        table = pa.Table.from_pylist([row], schema=sink.output.schema)
+        sink.write_part(batch, "0", Rows(sink.output, [table]))
+        sink.commit(batch)
+    said = cep("replay", file, "--into", f"{{format: json, path: {tmp_path}/again}}")
+    assert said == (
+        "warning: `loss` was double up to offset 1, and is string in the rules now: "
+        "its values are converted\n"
+        "wrote 2 rows of 2 micro-batches\n"
+    )
+    rule.write_text(f"{RULE} MEASURES a.v AS loss")
+    said = cep("replay", file, "--into", f"{{format: json, path: {tmp_path}/back}}", code=1)
+    assert re.search(r"error\[E0721\]: `loss` was string in offset 3, and is double in the rules now", said)
+    assert "does not fit" in said
+    assert "restore the file" not in said
+    assert "begin after it: --from 4" in said
+    assert [place.name for place in sorted((tmp_path / "back").iterdir())] == ["batch=run-0"]
 
 
 def test_what_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
