@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_op
 
 if TYPE_CHECKING:
     from cep.output.compare import Fired
-    from cep.program.changes import Changes, RuleChange
+    from cep.program.changes import Changes, Refusal, RuleChange
     from cep.rule_set import RuleSet
 
 
@@ -103,6 +103,10 @@ def diff(  # noqa: PLR0913 - an option of the command is an argument
         stored is not None and stored.has_corrections
     )
     changes = changes_of(before.programs, now.programs, has_corrections=has_corrections)
+    if paths[-1].suffix in PIPELINE_FILES and (stored is not None or paths[0].suffix in PIPELINE_FILES):
+        was_corrected = before.corrections is not None or (stored is not None and stored.has_corrections)
+        if was_corrected != (now.corrections is not None):
+            changes = replace(changes, refusals=(*changes.refusals, _other_kind(was_corrected)))
     compared = _compared(before, now, inputs, input_format) if inputs else ()
     if AS_JSON[output_format]:
         found = _as_json(changes, stored)
@@ -115,6 +119,14 @@ def diff(  # noqa: PLR0913 - an option of the command is an argument
             tell("\n".join(("", *_fired_lines(compared, limit))))
     if not changes.keeps_all:
         click.get_current_context().exit(EXIT_PROBLEMS if changes.refusals else EXIT_STATE_ENDS)
+
+
+def _other_kind(was_corrected: bool) -> Refusal:
+    from cep.engine.corrections.retained import other_kind
+    from cep.program.changes import Refusal
+
+    error = other_kind(is_corrected=was_corrected)
+    return Refusal(str(error.args[0]), error.help)
 
 
 def _compared(

@@ -137,7 +137,8 @@ def open_checkpoint(
 
     With `accepts_other_rules` its rules remain as they are, and `rules_after` returns them.
 
-    Raises StateError: it belongs to other rules, other sources or a different version.
+    Raises StateError: it belongs to other rules, other sources or a different version, or was written with
+    corrections and `rules` have none, or the other way round (E0649).
     """
     given = {name: [source.file_format, source.place] for name, source in sorted(sources.items())}
     has_begun = any(map(str.isdigit, files.names("query/commits"))) or any(
@@ -166,7 +167,7 @@ def open_checkpoint(
         return _checkpoint(path, found, files)
     checkpoint = _checkpoint(path, found, files)
     before = _latest_rules(checkpoint, before, rules)
-    rules = replace(rules, has_corrections=rules.has_corrections or before.has_corrections)
+    before.require_same_kind(has_corrections=rules.has_corrections)
     is_other = before.fingerprints != rules.fingerprints
     if is_other and not accepts_other_rules:
         raise StateError(

@@ -15,7 +15,6 @@ from functools import cached_property, partial
 import pyarrow as pa
 
 from cep.counts import Counts, Loss
-from cep.engine.corrections.retained import other_kind
 from cep.engine.corrections.row_differences import may_differ
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.errors import StateError
@@ -142,8 +141,7 @@ def fill_pipeline(
         _require_free(checkpoint, latest)
         require_past(done)
         require_empty(wanted.into)
-        if latest.rules.has_corrections and pipeline.rules.corrections is None:
-            raise other_kind(is_corrected=True)
+        latest.rules.require_same_kind(has_corrections=pipeline.rules.corrections is not None)
         now = pipeline.with_rules(compiled(latest.rules, pipeline), latest.rules.texts)
         judge = _Judge(checkpoint, done, now, tuple(recorded_rules(files, checkpoint.path)), wanted.rules)
         gaps = all_gaps(files, checkpoint.path)

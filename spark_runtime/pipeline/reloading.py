@@ -14,7 +14,6 @@ from functools import cached_property, partial
 
 from py4j.protocol import Py4JError
 
-from cep.engine.corrections.retained import other_kind
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.warm import is_warm, missing, warm_up
 from cep.errors import CepError
@@ -101,7 +100,6 @@ class Candidate:
 def candidate(before: StoredRules, rules_before: RuleSet, now: Pipeline) -> Candidate:
     """Return the rules of a pipeline as those that will follow the rules `before`."""
     stored = StoredRules.of(now.texts, now.rules)
-    stored = replace(stored, has_corrections=stored.has_corrections or before.has_corrections)
     changes = changes_of(rules_before.programs, now.rules.programs, has_corrections=stored.has_corrections)
     return Candidate(now, stored, changes)
 
@@ -109,10 +107,12 @@ def candidate(before: StoredRules, rules_before: RuleSet, now: Pipeline) -> Cand
 def proposed(files: CheckpointFiles, pipeline: Pipeline) -> tuple[StoredRules, Candidate]:
     """Return the rules in the checkpoint of a pipeline, and those in its file, which will follow.
 
-    Raises StateError: the stored state cannot continue with them (E0701), or there is no checkpoint (E0705).
+    Raises StateError: the stored state cannot continue with them (E0701, E0649), or there is no checkpoint
+    (E0705).
     """
     checkpoint, _ = read_checkpoint(files, pipeline.checkpoint)
     before = rules_after(checkpoint, last_committed(checkpoint)).latest.rules
+    before.require_same_kind(has_corrections=pipeline.rules.corrections is not None)
     found = candidate(before, compiled(before, pipeline), pipeline)
     require_continues(found.changes)
     _require_no_new_tables(found)
@@ -187,7 +187,6 @@ class Reloading:
         """Return the rules that run first; `leaves` says whether others are to follow at once."""
         latest = self._standing.latest.rules
         wanted = StoredRules.of(self._pipeline.texts, self._pipeline.rules)
-        wanted = replace(wanted, has_corrections=wanted.has_corrections or latest.has_corrections)
         if wanted.reads(latest):
             self._take_words(latest, wanted)
             return RuleTurn(self._pipeline, self._standing.latest.rules, self._pending())
@@ -217,10 +216,8 @@ class Reloading:
         return ChangedRules(before, _begins_us(latest.begins_us), latest.batch, warm)
 
     def _require(self, found: Candidate) -> None:
-        """Raise StateError (E0701, E0649) unless the stored state can continue with rules."""
+        """Raise StateError (E0701) unless the stored state can continue with rules."""
         require_continues(found.changes)
-        if found.rules.has_corrections and found.pipeline.rules.corrections is None:
-            raise other_kind(is_corrected=True)
         _require_no_new_tables(found)
         self._require_gone(found)
         for stream in self._only_spark():
@@ -433,5 +430,5 @@ def _begins_us(read_until_us: int | None) -> int:
 
 
 def _without_rules(pipeline: Pipeline) -> Pipeline:
-    rules = RuleSet(())
+    rules = RuleSet(()).with_corrections(pipeline.rules.corrections)
     return replace(pipeline, rules=rules, texts=(), warnings=(), tables=(), rule_paths=())

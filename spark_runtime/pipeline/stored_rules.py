@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cep.engine.corrections.retained import other_kind
 from cep.errors import Source
 from cep.program.identity import ProgramIdentity
 from cep.rule_set import Corrections, RuleSet
@@ -26,7 +27,7 @@ FORMAT = 1
 class StoredRules:
     """The texts of rules, the streams that they read, and the identity of each of their programs.
 
-    `has_corrections`: whether late events correct matches, now or earlier on the same checkpoint.
+    `has_corrections`: whether late events correct matches.
     """
 
     texts: tuple[Source, ...]
@@ -58,6 +59,14 @@ class StoredRules:
             [[rule.name for rule in program.rules] for program in of.programs] for of in (self, other)
         )
         return mine == its
+
+    def require_same_kind(self, *, has_corrections: bool) -> None:
+        """Raise StateError (E0649) if the stored state was written with corrections and a run has none.
+
+        Or the other way round: the one cannot be converted to the other.
+        """
+        if self.has_corrections != has_corrections:
+            raise other_kind(is_corrected=self.has_corrections)
 
     @cached_property
     def version(self) -> str:

@@ -18,6 +18,14 @@ from tests.unit.test_readme import folder as folder
 STORED = Path(__file__).parents[2] / "spark/savepoints/1"
 BURST = "RULE burst FROM transactions PARTITION BY card_id PATTERN a{3} WITHIN 1 MINUTE DEFINE a AS approved"
 
+STREAMS = """streams:
+  payments:
+    schema: {ts: timestamp, card: string, amount: double, shop: string}
+    event_time: ts
+tables:
+  cards: {schema: {ts: timestamp, card: string, most: double}, event_time: ts, key: [card]}
+"""
+
 
 def diff(*arguments: str) -> Result:
     return CliRunner().invoke(cep.commands.cli.main, ["diff", *arguments], prog_name="cep")
@@ -87,14 +95,7 @@ def test_a_pipeline_file_is_compared_by_its_rules(folder: Path) -> None:
 
 def test_open_runs_of_a_savepoint_are_counted_without_spark(tmp_path: Path) -> None:
     (text,) = opened(str(STORED)).rules().texts
-    streams = tmp_path / "streams.yaml"
-    streams.write_text("""streams:
-  payments:
-    schema: {ts: timestamp, card: string, amount: double, shop: string}
-    event_time: ts
-tables:
-  cards: {schema: {ts: timestamp, card: string, most: double}, event_time: ts, key: [card]}
-""")
+    (tmp_path / "streams.yaml").write_text(STREAMS)
     new = tmp_path / "new.cep"
     new.write_text(text.text)
     same = diff(str(new), "--checkpoint", str(STORED))
@@ -105,6 +106,34 @@ tables:
         "rule": "testing", "verdict": "changed", "reasons": ["its conditions"], "open_runs": 6,
     }  # fmt: skip
     assert found["begins_after"] == "2026-11-01T12:03:00Z"
+
+
+def with_corrections(folder: Path, late: str) -> str:
+    """Write a pipeline of the rules in the stored savepoint."""
+    (text,) = opened(str(STORED)).rules().texts
+    (folder / "new.cep").write_text(text.text)
+    (folder / "streams.yaml").write_text(STREAMS)
+    file = folder / f"{'with' if late else 'without'}.yaml"
+    file.write_text(
+        "rules: [new.cep]\nsources:\n- {stream: payments, format: json, path: in}\n"
+        "- {table: cards, format: json, path: cards}\n"
+        f"sinks: [{{format: console}}]\ncheckpoint: c\n{late}"
+    )
+    return str(file)
+
+
+def test_corrections_that_a_pipeline_adds_or_removes_are_refused(tmp_path: Path) -> None:
+    files = [with_corrections(tmp_path, late) for late in ("", "late: correct within 1 hour\n")]
+    assert diff(files[0], "--checkpoint", str(STORED)).exit_code == 0
+    for arguments in ([files[1], "--checkpoint", str(STORED)], files):
+        result = diff(*arguments)
+        assert result.exit_code == 1
+        assert result.stdout.endswith(
+            "refused   the stored state was written without corrections\n"
+            "          help: leave out `correct within`, or start from a new checkpoint\n"
+        )
+    assert "was written with corrections" in diff(*reversed(files)).stdout
+    assert diff(str(tmp_path / "new.cep"), files[1]).exit_code == 0  # rule files say nothing about it
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,20 @@ def test_rules_in_another_order_go_on(tmp_path: Path) -> None:
     assert second.run_id == first.run_id
 
 
+@pytest.mark.parametrize(("then", "how"), [(True, "with"), (False, "without")])
+def test_corrections_are_neither_added_nor_removed(tmp_path: Path, then: bool, how: str) -> None:
+    rules = dataclasses.replace(stored(rule("a")), has_corrections=then)
+    other = dataclasses.replace(rules, has_corrections=not then)
+    opened(tmp_path, other)
+    begin(tmp_path, rules)  # nothing had begun
+    for others in (other, dataclasses.replace(stored(rule("a", 6)), has_corrections=not then)):
+        with pytest.raises(StateError, match=f"E0649.*the stored state was written {how} corrections"):
+            open_checkpoint(
+                LocalFiles(str(tmp_path)), str(tmp_path), others, SOURCES, 8, accepts_other_rules=True
+            )
+    assert opened(tmp_path, rules)
+
+
 def test_the_rule_that_has_changed_is_named(tmp_path: Path) -> None:
     begin(tmp_path, stored(rule("one"), rule("two"), rule("three")))
     changed = stored(rule("one"), rule("two", 6), rule("three"))

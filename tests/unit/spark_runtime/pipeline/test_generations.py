@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cep.commands.cli import main
 from cep.errors import Source, StateError
 from cep.program.changes import RuleChange, Verdict
 from spark_runtime.pipeline.approval import Approval, approval_of, approve
@@ -245,3 +247,25 @@ def test_author_and_commit_are_those_of_git_if_the_files_are_as_committed(tmp_pa
     file.write_text("b")
     assert cause_of(texts).commit == ""
     assert cause_of([Source("no file", "a")]).commit == ""
+
+
+@pytest.mark.parametrize("late", ["", "late: correct within 1 hour\n"])
+def test_a_change_that_adds_or_removes_corrections_is_not_approved(tmp_path: Path, late: str) -> None:
+    (tmp_path / "streams.yaml").write_text(
+        "streams: {taps: {event_time: ts, schema: {ts: timestamp, k: string, v: double}}}\n"
+    )
+    (tmp_path / "r.cep").write_text("RULE r FROM taps PARTITION BY k PATTERN a DEFINE a AS v > 1\n")
+    file = tmp_path / "pipeline.yaml"
+    text = "rules: [r.cep]\nsource: {stream: taps, format: json, path: in}\nsinks: [{format: console}]\n"
+    text += f"checkpoint: {tmp_path}/checkpoint\n"
+    file.write_text(text + late)
+    before = load_pipeline(file)
+    begin(tmp_path / "checkpoint", StoredRules.of(before.texts, before.rules))
+    (tmp_path / "checkpoint/plan").mkdir()
+    same = CliRunner().invoke(main, ["approve", str(file)])
+    assert (same.exit_code, "nothing to approve" in same.output) == (0, True), same.output
+    file.write_text(text if late else text + "late: correct within 1 hour\n")
+    result = CliRunner().invoke(main, ["approve", str(file)])
+    how = "with" if late else "without"
+    assert result.exit_code == 1
+    assert f"error[E0649]: the stored state was written {how} corrections" in result.output
