@@ -355,3 +355,8 @@ def reason_counts(reasons: Iterable[str], prefixes: Sequence[str] = ()) -> Split
         name = name or reason.partition(": ")[0]
         counts[name] = counts.get(name, 0) + 1
     return counts
+
+
+def amount(n: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: ``1 match``, ``2,000 matches``. `many`: `one` with an s unless given."""
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"

@@ -11,12 +11,17 @@ import click
 
 from cep.commands.group import EXIT_PASSED_OVER, tell
 from cep.commands.options import progress_option, quiet_option
+from cep.counts import amount
 
 if TYPE_CHECKING:
     from cep.commands.progress_line import ProgressLine
     from cep.counts import Counts
     from spark_runtime.pipeline.backfill import PastResult, Wanted
     from spark_runtime.pipeline.made import Pipeline
+
+
+_MISSING = ("missing match", "missing matches")
+_WRONG = ("reported match is wrong, and is withdrawn", "reported matches are wrong, and are withdrawn")
 
 
 def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -153,13 +158,15 @@ def _fill(pipeline: Pipeline, wanted: Wanted, line: ProgressLine, quiet: bool) -
         tell("gaps wait to be filled: the pipeline does it while it runs, or at its next start")
         return
     if found.counts.events:
-        tell(f"read {found.counts.events:,} events up to micro-batch {found.micro_batch:,}")
+        tell(f"read {amount(found.counts.events, 'event')} up to micro-batch {found.micro_batch:,}")
     for each in found.filled:
         entry = Entry.of_list(each.entry)
         span = _span(entry.first_us, entry.last_us)
-        tell(f"  {entry.loss}, {_names(each.rules)}, {span}: {each.matches:,} missing matches")
+        tell(f"  {entry.loss}, {_names(each.rules)}, {span}: {amount(each.matches, *_MISSING)}")
+    if found.n_beside:
+        tell(f"  beside the gaps: {amount(found.n_beside, *_MISSING)}")
     if found.n_withdrawn:
-        tell(f"  {found.n_withdrawn:,} reported matches are wrong, and are withdrawn")
+        tell(f"  {amount(found.n_withdrawn, *_WRONG)}")
     for gap, why in ((left.gap, left.why) for left in found.left):
         span = _span(gap.first_us, gap.last_us)
         tell(f"  {gap.loss}, {_names(gap.rules)}, {span}: not filled: {why}")
@@ -196,9 +203,9 @@ def _tell(found: PastResult, quiet: bool) -> None:
     if quiet:
         return
     counts = found.counts
-    tell(f"read {counts.events:,} events up to micro-batch {found.micro_batch:,}")
+    tell(f"read {amount(counts.events, 'event')} up to micro-batch {found.micro_batch:,}")
     for stream, n in counts.late_of.items():
         tell(f"  {stream}: {n:,} events were late, so the rules do not see them")
     for rule, n in found.matches.items():
-        tell(f"  {rule}: {n:,} matches in the past")
+        tell(f"  {rule}: {amount(n, 'match', 'matches')} in the past")
     tell("the rules begin with it when the pipeline takes them")

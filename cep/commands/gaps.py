@@ -13,6 +13,7 @@ from cep.commands.approve import files_of
 from cep.commands.group import tell
 from cep.commands.options import AS_JSON
 from cep.commands.state import format_option, show_table
+from cep.counts import amount
 
 if TYPE_CHECKING:
     from spark_runtime.pipeline.gaps import Gap
@@ -33,7 +34,13 @@ def gaps(place: str, rule: str | None, output_format: str) -> None:
     from spark_runtime.pipeline.gaps import all_gaps, names_of_rules
     from spark_runtime.pipeline.pipeline_file import load_pipeline
 
-    checkpoint = load_pipeline(place).checkpoint if Path(place).is_file() else place
+    checkpoint = place
+    if Path(place).is_file():
+        made = load_pipeline(place)
+        if not made.is_stream:
+            tell(f"`{place}` has no ledger of gaps: it is a batch, which reads all events", err=True)
+            return
+        checkpoint = made.checkpoint
     files = files_of(checkpoint)
     found = all_gaps(files, checkpoint)
     if rule is not None:
@@ -69,7 +76,7 @@ def _row(gap: Gap, rule: str | None) -> dict[str, Any]:
     rules = gap.rules if rule is None else (rule,)
     row = {"rule": listed(rules), **_as_json(gap), "streams": listed(gap.streams)}
     if gap.filled is not None:
-        row["filled"] = f"{gap.filled.time}, {gap.filled.matches:,} matches"
+        row["filled"] = f"{gap.filled.time}, {amount(gap.filled.matches, 'match', 'matches')}"
     del row["rules"]
     return row
 

@@ -15,6 +15,7 @@ import click
 from cep.commands.approve import files_of
 from cep.commands.group import tell
 from cep.commands.options import AS_JSON, table_or_json
+from cep.counts import amount
 
 if TYPE_CHECKING:
     from cep.program.changes import RuleChange
@@ -115,7 +116,8 @@ def _lines(generation: Generation, before: StoredRules | None) -> Iterator[str]:
     width = max(map(len, (*new, *(change.rule for change in generation.changes))), default=0)
     for each in generation.filled:
         loss, *_ = each.entry
-        yield f"   filled    {loss}, {', '.join(each.rules)}: {each.matches:,} missing matches"
+        missing = amount(each.matches, "missing match", "missing matches")
+        yield f"   filled    {loss}, {', '.join(each.rules)}: {missing}"
     for change in generation.changes:
         past = ["it began with the past"] if change.rule in generation.warm else []
         why = "; ".join((*change.reasons, *past))

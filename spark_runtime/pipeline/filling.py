@@ -48,7 +48,7 @@ from spark_runtime.pipeline.course import Mark, read_course
 from spark_runtime.pipeline.gaps import OF_FILES, Entry, Gap, all_gaps, stored_entries
 from spark_runtime.pipeline.generations import Filled, Generation
 from spark_runtime.pipeline.made import Pipeline
-from spark_runtime.pipeline.missing import counted, log_of, n_matches, of_gaps, others, unreported
+from spark_runtime.pipeline.missing import counted, log_of, n_beside, n_matches, of_gaps, others, unreported
 from spark_runtime.pipeline.past import (
     Hold,
     Past,
@@ -104,6 +104,8 @@ class FillResult:
         The gaps that will not.
     n_withdrawn
         With corrections, how many matches will be withdrawn.
+    n_beside
+        With corrections, how many other matches are missing, because matches in the gaps change them.
     n_before
         How many gaps were filled before.
     counts, micro_batch
@@ -115,6 +117,7 @@ class FillResult:
     filled: Sequence[Filled] = ()
     left: Sequence[Left] = ()
     n_withdrawn: int = 0
+    n_beside: int = 0
     n_before: int = 0
     counts: Counts = field(default_factory=Counts)
     micro_batch: int = -1
@@ -476,6 +479,7 @@ class _Filling:
         differ = differences(rules, list(found.rows), list(beyond.rows), from_us, logged.rows)
         result.left, result.counts = [*result.left, *left], counts
         result.filled, result.n_withdrawn = counted(differ.missing, filled), n_matches(differ.wrong)
+        result.n_beside = n_beside(differ.missing, filled)
         if self.wanted.matches is PastMatches.APART:
             rows = new_matches(rules, names, PastMatches.ALERT)
             rows.rows.append(pa.concat_tables([differ.withdrawn, differ.added]))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
+from cep.counts import amount
 from spark_runtime.event_time.done import Done
 from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.corrected_gaps import Logged, differences, first_ends_us, since
@@ -39,6 +40,7 @@ from spark_runtime.sinks.match_log import MatchLog
 from spark_runtime.state.warming import WarmRules
 
 _ID = "match_id"
+_MISSING = ("missing match is", "missing matches are")
 
 
 def log_of(pipeline: Pipeline) -> MatchLog | None:
@@ -110,6 +112,11 @@ def n_matches(matches: pa.Table) -> int:
     return int(pc.count_distinct(matches.column(_ID)).as_py())
 
 
+def n_beside(matches: pa.Table, filled: Sequence[Filled]) -> int:
+    """Return how many matches overlap no gap: another match that changed leads to them."""
+    return n_matches(matches) - n_matches(of_gaps(matches, filled))
+
+
 def counted(matches: pa.Table | None, filled: Iterable[Filled]) -> tuple[Filled, ...]:
     """Return gaps with how many of the matches belong to each."""
     if matches is None:
@@ -136,7 +143,7 @@ def take_up_fill(
     matches = unreported(found.rows, log_of(pipeline), prepared.log_offset)
     warm = write_taken(checkpoint, done, prepared, taken, matches)
     n_missing = 0 if matches is None else n_matches(matches)
-    _say_filled(say, done, f"{n_missing:,} missing matches are reported", taken)
+    _say_filled(say, done, f"{amount(n_missing, *_MISSING)} reported", taken)
     return warm, counted(matches, prepared.filled)
 
 
@@ -162,9 +169,10 @@ def _take_up_corrected(
     differ = differences(rules, list(found.rows), list(beyond.rows), from_us, logged.rows)
     rows = pa.concat_tables([differ.withdrawn, differ.added])
     warm = write_taken(checkpoint, done, prepared, taken, rows if rows.num_rows else None, differ.written)
-    what = (
-        f"{n_matches(differ.missing):,} missing matches are reported, {n_matches(differ.wrong):,} withdrawn"
-    )
+    beside = n_beside(differ.missing, prepared.filled)
+    what = f"{amount(n_matches(differ.missing) - beside, *_MISSING)} reported, "
+    what += f"{beside:,} more beside the gaps, " if beside else ""
+    what += f"{n_matches(differ.wrong):,} withdrawn"
     _say_filled(say, done, what, taken)
     return warm, counted(differ.missing, prepared.filled)
 

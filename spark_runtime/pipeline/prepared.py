@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.counts import Counts
+from cep.counts import Counts, amount
 from cep.engine.corrections.filled_gaps import Written
 from cep.errors import StateError
 from cep.program.changes import BEGINNING, Changes
@@ -50,6 +50,7 @@ from spark_runtime.tables.static import StaticTables
 from spark_runtime.wire.output import Matches, carried_schema
 
 FOLDER = "backfill"
+_OF_PAST = ("match of the past is", "matches of the past are")
 PREPARED = f"{FOLDER}/prepared"
 
 FORMAT = 1
@@ -319,8 +320,8 @@ def take_up(
     warm = write_taken(checkpoint, done, prepared, taken, pa.concat_tables(rows) if rows else None)
     n_rows = sum(table.num_rows for table in rows)
     say(
-        f"{', '.join(f'`{name}`' for name in begin)} begin with the past: {taken.since}"
-        + (f", {n_rows:,} matches of the past are reported" if n_rows else "")
+        f"{', '.join(f'`{name}`' for name in begin)} begin{'s' if len(begin) == 1 else ''} with the past: "
+        f"{taken.since}" + (f", {amount(n_rows, *_OF_PAST)} reported" if n_rows else "")
     )
     return warm
 
@@ -341,8 +342,8 @@ class Taken(NamedTuple):
     def since(self) -> str:
         """What was read since `cep backfill`, as text."""
         n_lost = sum(self.counts.lost.values())
-        gone = f" ({n_lost:,} messages are gone)" if n_lost else ""
-        return f"{self.counts.events:,} events since `cep backfill`{gone}"
+        gone = f" ({amount(n_lost, 'message is', 'messages are')} gone)" if n_lost else ""
+        return f"{amount(self.counts.events, 'event')} since `cep backfill`{gone}"
 
 
 def brought_up(

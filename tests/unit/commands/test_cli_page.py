@@ -155,3 +155,11 @@ def test_the_help_of_a_command_ends_with_an_example_that_works(
 
 def test_each_command_has_one_example() -> None:
     assert set(cep.commands.cli.EXAMPLES) == set(VERBS)
+
+
+def test_no_page_gives_a_pipeline_file_to_a_command_of_rule_files() -> None:
+    pages = {page: page.read_text() for page in (Path(__file__).parents[3] / "docs").rglob("*.md")}
+    wrong = [
+        page for page, text in pages.items() if re.search(r"cep (check|lint|fmt) \S*pipeline\S*\.yaml", text)
+    ]
+    assert not wrong

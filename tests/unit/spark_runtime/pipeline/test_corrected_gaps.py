@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -221,7 +222,8 @@ def test_what_would_be_written_is_first_shown_and_changes_nothing(tmp_path: Path
     apart = [json.loads(line) for line in (tmp_path / "apart/missing.jsonl").read_text().splitlines()]
     n = Counter(row["kind"] for row in apart)
     assert n["match"] > 0
-    assert f"  {n['retract']:,} reported matches are wrong, and are withdrawn\n" in told
+    assert n["retract"] == 1
+    assert "  1 reported match is wrong, and is withdrawn\n" in told
     life.run(rules)
     assert life.rows() == before
     assert (
@@ -229,6 +231,17 @@ def test_what_would_be_written_is_first_shown_and_changes_nothing(tmp_path: Path
     )
     life.run(rules)
     assert named(life.rows()) - named(before) == named(apart)
+    ids = {kind: {row["match_id"] for row in apart if row["kind"] == kind} for kind in n}
+    missing = ids["match"] - ids["retract"]
+    (said,) = (text for text in life.said if "gaps are filled" in text)
+    counts = re.search(r"(\d+) missing match(?:es are| is) reported, (?:(\d+) more beside the gaps, )?", said)
+    assert counts is not None
+    in_gaps, beside = int(counts[1]), int(counts[2] or 0)
+    assert in_gaps + beside == len(missing)
+    assert ("  beside the gaps: " in told) == bool(beside)
+    if beside:
+        assert f"  beside the gaps: {beside} missing match" in told
+    assert f", {len(ids['retract'] - ids['match'])} withdrawn" in said
 
 
 def test_what_cannot_be_filled_with_corrections_is_named_with_the_reason(tmp_path: Path) -> None:

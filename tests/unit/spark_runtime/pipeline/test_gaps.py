@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from cep.commands.cli import main
 from cep.compiler.compile import compile_sources
-from cep.counts import Counts, Loss
+from cep.counts import Counts, Loss, amount
 from cep.errors import Source, StateError
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
@@ -39,6 +41,7 @@ from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.plan import Plan
 from tests.unit.spark_runtime.pipeline.test_checkpoint import STREAM, rule, stored
+from tests.unit.spark_runtime.pipeline.test_state_setting import pipeline
 
 ONE = Generation(0, stored(rule("one")))
 
@@ -323,3 +326,17 @@ def test_storage_that_is_gone_for_a_moment_ends_no_run(tmp_path: Path) -> None:
     (tmp_path / "alive").mkdir()
     kept.alive(1000.0)
     assert (tmp_path / "alive").is_dir()
+
+
+def test_a_batch_has_no_ledger(tmp_path: Path) -> None:
+    pipeline(tmp_path, "mode: batch")
+    for words in ((), ("--format", "json"), ("--rule", "r")):
+        result = CliRunner().invoke(main, ["gaps", str(tmp_path / "p.yaml"), *words])
+        said = f"`{tmp_path}/p.yaml` has no ledger of gaps: it is a batch, which reads all events\n"
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", said)
+
+
+def test_amounts_have_their_nouns() -> None:
+    found = [amount(n, "match", "matches") for n in (0, 1, 2, 1000)]
+    assert found == ["0 matches", "1 match", "2 matches", "1,000 matches"]
+    assert [amount(n, "row") for n in (1, 2)] == ["1 row", "2 rows"]
