@@ -9,6 +9,7 @@ import click
 
 from cep.commands.options import AS_JSON, spark_settings_option
 from cep.commands.state import format_option, show_table
+from cep.counts import amount
 
 if TYPE_CHECKING:
     from spark_runtime.sinks.match_log import Entry
@@ -83,7 +84,8 @@ def replay(
         with umask(pipeline.file_mode.umask):
             done = made.into(sink_of(pipeline, into), f"`{into}`", Console(highlight=False), _say)
         had = f"; {done.n_skipped:,} the sink had already" if done.n_skipped else ""
-        click.echo(f"wrote {done.n_rows:,} rows of {done.n_batches:,} micro-batches{had}{end}")
+        batches = amount(done.n_batches, "micro-batch", "micro-batches")
+        click.echo(f"wrote {amount(done.n_rows, 'row')} of {batches}{had}{end}")
 
 
 def _start(text: str | None) -> dict[str, Any]:

@@ -297,9 +297,11 @@ def _require_no_other_files(folder: str, own: str) -> None:
 
     Its micro-batches would be taken for those of the log. `own` is empty for a table of Delta.
     """
-    if (Path(folder) / "_delta_log").exists() and own:
-        raise _other_files(folder, f"files of the format delta, not {own}")
-    for batch in Path(folder).glob("batch=*"):
+    if (Path(folder) / "_delta_log").exists():
+        if own:
+            raise _other_files(folder, f"files of the format delta, not {own}")
+        return  # a table may be divided by a column that is called `batch`
+    for batch in filter(Path.is_dir, Path(folder).glob("batch=*")):
         output = output_of(LocalFiles(str(batch)).read(WRITTEN_BY)).partition(" ")[0]
         if output in _OTHER_ROWS:
             raise _other_files(folder, f"{_OTHER_ROWS[output]}, not matches")

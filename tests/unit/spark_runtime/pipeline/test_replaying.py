@@ -163,7 +163,7 @@ def test_only_rows_of_a_rule_are_written_and_counted(tmp_path: Path) -> None:
         {"rule": "r", "kind": "retract", "rows": 3},
     ]
     into = ("--into", f"{{format: parquet, path: {tmp_path}/again}}")
-    assert cep("replay", file, "--rule", "gone", *into) == "wrote 1 rows of 4 micro-batches\n"
+    assert cep("replay", file, "--rule", "gone", *into) == "wrote 1 row of 4 micro-batches\n"
     assert [row["match_id"] for row in read(tmp_path / "again", "parquet")] == ["m2"]
 
 
@@ -251,6 +251,7 @@ def test_a_folder_with_files_of_another_format_is_no_target(tmp_path: Path, kind
     before = sorted(tmp_path.rglob("*"))
     into = f"{{format: {kind}, path: {tmp_path}/again}}"
     if kind == there:
+        (tmp_path / "again/batch=of-a-program.json").write_text("{}")  # not a folder
         cep("replay", file, "--into", into)
     else:
         said = cep("replay", file, "--into", into, code=1)
@@ -327,4 +328,4 @@ def test_offsets_that_are_gone_are_said(tmp_path: Path) -> None:
     assert opened.last is not None
     assert cep("replay", file, "--list").splitlines()[0] == "offsets 0 to 3 are not kept"
     assert "begins with offset 4" in cep("replay", file, "--from", "1", "--dry-run", code=1)
-    assert cep("replay", file, "--into", "delta") == "wrote 2 rows of 1 micro-batches\n"
+    assert cep("replay", file, "--into", "delta") == "wrote 2 rows of 1 micro-batch\n"
