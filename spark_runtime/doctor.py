@@ -91,6 +91,9 @@ def _check_checkpoint(pipeline: Pipeline) -> str:
     _require_folder(Path(pipeline.checkpoint))
     if not _has_begun(pipeline):
         return "the run starts from the beginning"
+    if not _has_finished(pipeline):
+        _require_continues(pipeline)
+        return "the run continues from the savepoint that was restored"
     from cep.engine.corrections.retained import other_kind
     from spark_runtime.pipeline.stored_state import stored_state
 
@@ -152,9 +155,13 @@ def _has_begun(pipeline: Pipeline) -> bool:
     """Return whether the checkpoint, on a disk of this machine, contains what a stream has reached."""
     from spark_runtime.state.restored import FOLDER as RESTORED
 
+    return (Path(pipeline.checkpoint) / RESTORED).is_dir() or _has_finished(pipeline)
+
+
+def _has_finished(pipeline: Pipeline) -> bool:
+    """Return whether a stream has finished a micro-batch on this checkpoint."""
     commits = Path(pipeline.checkpoint) / "query" / "commits"
-    is_restored = (Path(pipeline.checkpoint) / RESTORED).is_dir()
-    return is_restored or any(file.name.isdigit() for file in commits.glob("*"))
+    return any(file.name.isdigit() for file in commits.glob("*"))
 
 
 def _check_table(file: StaticFile) -> str:

@@ -21,7 +21,7 @@ from spark_runtime.connectors.console import sink as console
 from spark_runtime.connectors.files.source import FolderSource
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline import stored_state
-from spark_runtime.pipeline.checkpoint import SourceIdentity, open_checkpoint
+from spark_runtime.pipeline.checkpoint import Origin, SourceIdentity, open_checkpoint, pipeline_json
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.contents import StoredGroup, StoredProgram, StoredState
@@ -330,3 +330,18 @@ def test_corrections_that_the_state_lacks_or_has_are_a_problem(
     begin(pipeline, monkeypatch, StoredProgram(1, None if is_corrected else program, None))
     how = "with" if is_corrected else "without"
     assert of_checkpoint(pipeline) == f"error[E0649]: the stored state was written {how} corrections"
+
+
+def test_a_restored_checkpoint_that_has_not_run_is_sound(pipeline: Path) -> None:
+    made = load_pipeline(pipeline)
+    files = LocalFiles(made.checkpoint)
+    sources = {"s": SourceIdentity("json", "")}
+    files.write("pipeline.json", pipeline_json(sources, "run", 1, Origin("saved", 3, frozenset())))
+    files.write("rules.json", StoredRules.of(made.texts, made.rules).to_json())
+    files.write("done.json", json.dumps({"-1": [Reached().to_json(), {}, False, {}]}))
+    files.write("restored/0", "")
+    before = sorted(pipeline.parent.rglob("*"))
+    assert "ok      checkpoint  the run continues from the savepoint that was restored" in doctor(pipeline)[1]
+    assert sorted(pipeline.parent.rglob("*")) == sorted([*before, pipeline.parent / "alerts"])
+    files.write("pipeline.json", "{}")
+    assert of_checkpoint(pipeline).startswith("error[E0706]")
