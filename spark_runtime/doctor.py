@@ -199,9 +199,13 @@ def _of_sinks(pipeline: Pipeline) -> Iterator[_Question]:
 def _at_the_same_time(questions: list[_Question]) -> Iterator[Finding]:
     """Yield the answer to each question in order, within `MOST_SECONDS`."""
     answers: dict[int, Finding] = {}
+    faults: list[Exception] = []
 
     def ask(number: int, what: str, question: Callable[[], object]) -> None:
-        answers[number] = _asked(what, question)
+        try:
+            answers[number] = _asked(what, question)
+        except Exception as fault:  # noqa: BLE001 - raised again below: a thread would only print it
+            faults.append(fault)
 
     # Daemon threads: one that never answers must not keep the command from ending.
     threads = [
@@ -213,6 +217,8 @@ def _at_the_same_time(questions: list[_Question]) -> Iterator[Finding]:
         thread.start()
     for number, (thread, (what, _)) in enumerate(zip(threads, questions, strict=True)):
         thread.join(max(0.0, started + MOST_SECONDS - time.monotonic()))
+        if faults:
+            raise faults[0]
         yield answers.get(number) or Finding(what, _no_answer(), time.monotonic() - started)
 
 

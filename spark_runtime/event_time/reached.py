@@ -47,9 +47,13 @@ class Reached:
 
     @classmethod
     def of_json(cls, text: str) -> Reached:
-        """Return the object that `to_json` wrote."""
+        """Return the object that `to_json` wrote.
+
+        Raises ValueError, TypeError or AttributeError: it is another text.
+        """
         watermark_us, latest, is_live, clocks = json.loads(text)
-        return cls(watermark_us, highest_of_json(latest), is_live, clocks)
+        watermark_us = None if watermark_us is None else int(watermark_us)
+        return cls(watermark_us, highest_of_json(latest), bool(is_live), dict(clocks))
 
     def guard(self, stream: Stream, partition: str = "") -> AheadGuard:
         """Return the check that refuses events of a partition that are too far ahead of its other events."""

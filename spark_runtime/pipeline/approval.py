@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
+from spark_runtime.storage.sealed import unsealed, write_sealed
 
 FILE = "approved.json"
 
@@ -28,13 +29,13 @@ class Approval:
 
 def approve(files: CheckpointFiles, approval: Approval) -> None:
     """Record an approval, which replaces an earlier one."""
-    files.write(FILE, json.dumps(asdict(approval)))
+    write_sealed(files, FILE, json.dumps(asdict(approval)))
 
 
 def approval_of(files: CheckpointFiles, before: StoredRules, now: StoredRules) -> Approval | None:
-    """Return the approval of a change of rules, or None."""
+    """Return the approval of a change of rules, or None. Raises StateError: it cannot be read (E0702)."""
     try:
-        found = Approval(**json.loads(files.read(FILE) or "null"))
-    except (ValueError, TypeError):
+        found = Approval(**json.loads(unsealed(files.read_bytes(FILE) or b"null")))
+    except (ValueError, TypeError, RecursionError):
         return None
     return found if (found.before, found.now) == (before.version, now.version) else None

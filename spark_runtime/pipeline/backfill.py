@@ -45,6 +45,7 @@ from spark_runtime.pipeline.prepared import (
 )
 from spark_runtime.pipeline.reloading import proposed
 from spark_runtime.storage.checkpoint_files import LocalFiles, is_remote
+from spark_runtime.storage.sealed import sealed
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def write_prepared(
             digest=digest_of(place),
             **more,
         )
-        (place / MANIFEST).write_text(json.dumps({"format": FORMAT, **asdict(prepared)}))
+        (place / MANIFEST).write_text(sealed(json.dumps({"format": FORMAT, **asdict(prepared)})))
 
 
 def require_past(done: Done) -> None:

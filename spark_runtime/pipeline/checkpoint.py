@@ -16,6 +16,8 @@
     <checkpoint>/lock                held by the run that uses it (`lock`)
     <checkpoint>/lease/              the same on remote storage (`lease`)
 
+Our files of JSON have a checksum (`sealed`), but for those that only say who uses the checkpoint.
+
 Paths may be on any file system that Spark's Hadoop library supports; the lists of files exist only on local
 disks.
 """
@@ -25,6 +27,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -51,6 +54,7 @@ from spark_runtime.pipeline.rule_places import folder_of, has_no_folder, in_fold
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
+from spark_runtime.storage.sealed import parsing, read_sealed, write_sealed
 from spark_runtime.wire.plan import MAX_INLINE, Plan
 
 _FORMAT = 4
@@ -144,12 +148,11 @@ def open_checkpoint(
     has_begun = any(map(str.isdigit, files.names("query/commits"))) or any(
         name.isdigit() and int(name) > 0 for name in files.names("query/offsets")
     )
-    text = files.read(PIPELINE)
-    if text is None and has_begun:
+    found = _known(files, path)
+    if found is None and has_begun:
         raise _damaged(f"{path}/{PIPELINE}", "the file is missing, but the query has micro-batches")
-    found = None if text is None else _known(text, path)
     if found is not None and _ORIGIN in found:
-        has_begun, found = True, _placed(files, found, given)
+        has_begun, found = True, _placed(files, path, found, given)
     before = _rules_before(files, path, has_begun=has_begun)
     if found is None or before is None or not has_begun:
         # Nothing was reported yet: what a run that failed or had other rules left behind does not matter.
@@ -162,8 +165,8 @@ def open_checkpoint(
                 files.remove(part)
         run = new_name() if found is None else found["run"]
         found = {"format": _FORMAT, "sources": given, "run": run, "key_groups": n_groups}
-        files.write(RULES, rules.to_json())
-        files.write(PIPELINE, json.dumps(found))
+        write_sealed(files, RULES, rules.to_json())
+        write_sealed(files, PIPELINE, json.dumps(found))
         return _checkpoint(path, found, files)
     checkpoint = _checkpoint(path, found, files)
     before = _latest_rules(checkpoint, before, rules)
@@ -181,9 +184,9 @@ def open_checkpoint(
     if is_elsewhere and not accepts_source_change:
         raise _other_source(path, found["sources"], sources)
     if not given.items() <= found["sources"].items():  # what rules no longer read may come back
-        files.write(PIPELINE, json.dumps({**found, "sources": {**found["sources"], **given}}))
+        write_sealed(files, PIPELINE, json.dumps({**found, "sources": {**found["sources"], **given}}))
     if before != rules and rules.reads(before):  # they differ in ways that do not affect stored state
-        files.write(RULES, rules.to_json())
+        write_sealed(files, RULES, rules.to_json())
     if checkpoint.origin is not None:
         _place_rules(files, rules)
     return checkpoint
@@ -243,22 +246,22 @@ def read_checkpoint(files: CheckpointFiles, path: str) -> tuple[Checkpoint, Stor
     Raises StateError: it has no micro-batches (E0705), it is damaged (E0702), or of a different version
     (E0706).
     """
-    text = files.read(PIPELINE)
+    found = _known(files, path)
     has_begun = any(map(str.isdigit, files.names("query/commits")))
-    if text is not None and not has_begun and _ORIGIN in _known(text, path):
+    if found is not None and not has_begun and _ORIGIN in found:
         raise StateError(
             "E0705",
             f"`{path}` was restored from a savepoint, and has not run since",
             "run the pipeline once with `cep run`: its first micro-batch takes over the saved state",
         )
-    rules = _rules_before(files, path, has_begun=True) if text is not None and has_begun else None
-    if text is None or rules is None:
+    rules = _rules_before(files, path, has_begun=True) if found is not None and has_begun else None
+    if found is None or rules is None:
         raise StateError(
             "E0705",
             f"`{path}` is not the checkpoint of a pipeline that has finished a micro-batch",
             "give the folder that `checkpoint` in the pipeline file names",
         )
-    checkpoint = _checkpoint(path, _known(text, path), files)
+    checkpoint = _checkpoint(path, found, files)
     return checkpoint, standing(files, last_committed(checkpoint), rules).stored.rules
 
 
@@ -284,12 +287,15 @@ def pipeline_json(sources: Mapping[str, SourceIdentity], run: str, n_groups: int
 
 def source_identities(checkpoint: Checkpoint) -> dict[str, SourceIdentity]:
     """Return the source of each stream."""
-    found = _known(checkpoint.files.read(PIPELINE) or "", checkpoint.path)
+    return _sources(_opened(checkpoint))
+
+
+def _sources(found: Mapping[str, Any]) -> dict[str, SourceIdentity]:
     return {str(name): SourceIdentity(*map(str, source)) for name, source in found["sources"].items()}
 
 
 def _placed(
-    files: CheckpointFiles, found: dict[str, Any], given: Mapping[str, Sequence[str]]
+    files: CheckpointFiles, path: str, found: dict[str, Any], given: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """Return the description of a restored checkpoint, with the places of its sources once they are known."""
     places = {
@@ -299,24 +305,23 @@ def _placed(
     }
     if not places:
         return found
-    done = json.loads(files.read(DONE) or "{}")
     done = {
         number: [json.dumps(with_paths(json.loads(reached), places)), *with_paths(more, places)]
-        for number, (reached, *more) in done.items()
+        for number, (reached, *more) in _progress(files, path).items()
     }
-    files.write(DONE, json.dumps(done))
+    write_sealed(files, DONE, json.dumps(done))
     sources = {name: [kind, places.get(name, place)] for name, (kind, place) in found["sources"].items()}
     found = {**found, "sources": sources}
-    files.write(PIPELINE, json.dumps(found))
+    write_sealed(files, PIPELINE, json.dumps(found))
     return found
 
 
 def renamed(checkpoint: Checkpoint, name: str) -> Checkpoint:
     """Return a checkpoint under a name for which no sink contains rows."""
-    found = {**_known(checkpoint.files.read(PIPELINE) or "", checkpoint.path), "run": name}
+    found = {**_opened(checkpoint), "run": name}
     if _ORIGIN in found:
         found[_ORIGIN]["run"] = ""
-    checkpoint.files.write(PIPELINE, json.dumps(found))
+    write_sealed(checkpoint.files, PIPELINE, json.dumps(found))
     return _checkpoint(checkpoint.path, found, checkpoint.files)
 
 
@@ -325,32 +330,51 @@ def new_name() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def _known(text: str, path: str) -> dict[str, Any]:
+def _opened(checkpoint: Checkpoint) -> dict[str, Any]:
+    found = _known(checkpoint.files, checkpoint.path)
+    if found is None:
+        raise _damaged(f"{checkpoint.path}/{PIPELINE}", "the file is missing")
+    return found
+
+
+def _known(files: CheckpointFiles, path: str) -> dict[str, Any] | None:
+    """Return the description of a checkpoint; None if it has none."""
+    error = _damaged(f"{path}/{PIPELINE}", "the file is damaged")
+    text = read_sealed(files, PIPELINE, str, error)
+    if text is None:
+        return None
     found = _json(text)
     is_sound = isinstance(found, dict) and isinstance(found.get("format"), int)
     if not is_sound or found["format"] != _FORMAT:
         has = f"has format {found['format']}" if is_sound else "does not say its format"
         raise _other_version(path, f"{has}, this version reads {_FORMAT}")
     known: dict[str, Any] = found
+    with parsing(error):
+        _checkpoint(path, known, files)
+        _sources(known)
     return known
 
 
 def _rules_before(files: CheckpointFiles, path: str, *, has_begun: bool) -> StoredRules | None:
     """Return the rules that wrote the checkpoint; None if they are not recorded and nothing was computed."""
-    text = files.read(RULES)
-    found = None if text is None else _json(text)
-    if isinstance(found, dict) and found.get("format") == RULES_FORMAT:
-        try:
-            return StoredRules.of_json(found)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            found = None
+    error = _damaged(f"{path}/{RULES}", "the file is damaged")
+    try:
+        text = read_sealed(files, RULES, str, error)
+        found = None if text is None else _json(text)
+        if isinstance(found, dict) and found.get("format") == RULES_FORMAT:
+            with parsing(error):
+                return StoredRules.of_json(found)
+    except StateError:
+        if has_begun:
+            raise
     if not has_begun:
         return None
     if isinstance(found, dict) and isinstance(found.get("format"), int):
         has = f"has format {found['format']} in {RULES}"
         raise _other_version(path, f"{has}, this version reads {RULES_FORMAT}")
-    fact = "the file is missing, but the query has micro-batches" if text is None else "the file is damaged"
-    raise _damaged(f"{path}/{RULES}", fact)
+    if text is None:
+        raise _damaged(f"{path}/{RULES}", "the file is missing, but the query has micro-batches")
+    raise error
 
 
 def _other_version(path: str, fact: str) -> StateError:
@@ -409,14 +433,22 @@ def check_query_log(checkpoint: Checkpoint) -> None:
 
 
 def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
-    """Return the progress after the last micro-batch that will not be repeated."""
+    """Return the progress after the last micro-batch that will not be repeated.
+
+    Raises StateError: it is missing or damaged (E0702).
+    """
     last = _last_done(checkpoint)
     if last < 0 and checkpoint.origin is None:
         return Done(last, Reached(is_live=is_live), {}, ended=False)
     found = recorded(checkpoint, last)
     if found is None:
         raise _damaged(f"{checkpoint.path}/{DONE}", f"it does not say what micro-batch {last} reached")
-    reached, offsets, ended, parts, *more = found  # earlier versions wrote only these four
+    return _done(last, found, is_live=is_live)
+
+
+def _done(batch: int, entry: Sequence[Any], *, is_live: bool = False) -> Done:
+    """Return what an entry of `DONE` records about a micro-batch."""
+    reached, offsets, ended, parts, *more = entry  # earlier versions wrote only these four
     told = Reached.of_json(reached)
     watermark_us = END_OF_TIME_US if ended else told.watermark_us
     partitions = {name: Partition(*part) for name, part in parts.items()}
@@ -425,17 +457,29 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     days = more[2] if len(more) > 2 else {}
     reported = {rule: {int(day): n for day, n in of_rule.items()} for rule, of_rule in days.items()}
     now = Reached(watermark_us, told.latest, is_live, told.clocks)
-    return Done(last, now, offsets, ended, partitions, waiting, waits, reported=reported)
+    return Done(batch, now, {**offsets}, ended, partitions, waiting, waits, reported=reported)
 
 
 def recorded(checkpoint: Checkpoint, batch: int) -> list[Any] | None:
     """Return what `write_done` recorded about a micro-batch; None if there is no such record.
 
     In a restored checkpoint, -1 is the micro-batch of the savepoint.
+
+    Raises StateError: the records are damaged (E0702).
     """
-    found = _json(checkpoint.files.read(DONE) or "")
-    entry = found.get(str(batch)) if isinstance(found, dict) else None
-    return entry if isinstance(entry, list) else None
+    return _progress(checkpoint.files, checkpoint.path).get(str(batch))
+
+
+def _progress(files: CheckpointFiles, path: str) -> dict[str, list[Any]]:
+    """Return the entries of `DONE` by the number of the micro-batch. Raises StateError: damaged (E0702)."""
+
+    def parsed(text: str) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = dict(json.loads(text).items())
+        for number, entry in found.items():
+            _done(int(number), entry)
+        return found
+
+    return read_sealed(files, DONE, parsed, _damaged(f"{path}/{DONE}", "the file is damaged")) or {}
 
 
 def last_committed(checkpoint: Checkpoint) -> int:
@@ -445,9 +489,10 @@ def last_committed(checkpoint: Checkpoint) -> int:
 
 def write_done(checkpoint: Checkpoint, done: Done) -> None:
     """Record the progress after a micro-batch whose output is written."""
-    found = _json(checkpoint.files.read(DONE) or "{}")
-    kept = found if isinstance(found, dict) else {}
-    kept = {name: value for name, value in kept.items() if _is_kept(int(name), done.batch)}
+    kept: dict[str, list[Any]] = {}
+    with suppress(StateError):  # it then has the entry of this micro-batch alone
+        found = _progress(checkpoint.files, checkpoint.path)
+        kept = {name: value for name, value in found.items() if _is_kept(int(name), done.batch)}
     parts = {name: astuple(part) for name, part in done.partitions.items()}
     more: list[Any] = [done.waiting.to_json()]
     if done.waits is not None or done.reported:
@@ -455,18 +500,19 @@ def write_done(checkpoint: Checkpoint, done: Done) -> None:
     if done.reported:
         more.append(done.reported)
     kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts, *more]
-    checkpoint.files.write(DONE, json.dumps(kept))
+    write_sealed(checkpoint.files, DONE, json.dumps(kept))
 
 
 def planned(checkpoint: Checkpoint, batch: int) -> Plan | None:
-    """Return the stored plan of micro-batch `batch`, or None."""
-    text = checkpoint.files.read(f"plan/{batch}.json")
-    return None if text is None else Plan.of_json(text)
+    """Return the stored plan of micro-batch `batch`, or None. Raises StateError: it is damaged (E0702)."""
+    name = f"plan/{batch}.json"
+    error = _damaged(f"{checkpoint.path}/{name}", "the file is damaged")
+    return read_sealed(checkpoint.files, name, Plan.of_json, error)
 
 
 def write_plan(checkpoint: Checkpoint, batch: int, plan: Plan) -> None:
     """Store the plan of micro-batch `batch`."""
-    checkpoint.files.write(f"plan/{batch}.json", plan.to_json())
+    write_sealed(checkpoint.files, f"plan/{batch}.json", plan.to_json())
     for name in checkpoint.files.names("plan"):
         number = name.removesuffix(".json")
         if number.isdigit() and not _is_kept(int(number), batch):
@@ -504,7 +550,7 @@ def _batches(checkpoint: Checkpoint, folder: str) -> list[int]:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -1,6 +1,6 @@
 """The course of a stream: how far its sources were read when its watermark reached a time.
 
-    <checkpoint>/course.log a line for each mark, the oldest first
+    <checkpoint>/course.log a line for each mark, with its checksum, the oldest first
 
 With it, the past can be read again with the same lateness (`backfill`): between two marks no event was late,
 or exactly those that the watermark in a line makes late. A mark is written for each micro-batch with late
@@ -21,6 +21,8 @@ from cep.counts import Counts
 from cep.errors import StateError
 from cep.write_errors import writing
 from spark_runtime.event_time.done import Done
+from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.storage.sealed import parsing, sealed, unsealed
 from spark_runtime.wire.plan import Plan
 
 FILE = "course.log"
@@ -59,27 +61,28 @@ class Mark:
 def read_course(checkpoint: str) -> list[Mark]:
     """Return the marks of the checkpoint at a local path, the oldest first; an empty list: it has none.
 
-    Raises StateError: a line is damaged (E0702).
+    Raises StateError: the file cannot be read, or a line is damaged (E0702).
     """
-    place = Path(checkpoint) / FILE
-    return marks_of(place.read_bytes(), str(place)) if place.exists() else []
+    data = LocalFiles(checkpoint).read_bytes(FILE) or b""
+    return marks_of(data, str(Path(checkpoint) / FILE))
 
 
 def marks_of(data: bytes, place: str) -> list[Mark]:
     """Return the marks in the contents of a file. Raises StateError: a line is damaged (E0702)."""
-    try:
-        return [Mark(*json.loads(line)) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-    except (ValueError, TypeError) as error:
-        raise StateError(
-            "E0702",
-            f"`{place}`, which says how far the stream had come, is damaged",
-            "restore the checkpoint directory as a whole, or remove this file: the past is then judged anew",
-        ) from error
+    error = StateError(
+        "E0702",
+        f"`{place}`, which says how far the stream had come, is damaged",
+        "restore the checkpoint directory as a whole, or remove this file: the past is then judged anew",
+    )
+    with parsing(error):
+        lines = data[: data.rfind(b"\n") + 1].splitlines()
+        return [Mark(*json.loads(unsealed(line))) for line in lines]
 
 
 def course_text(marks: Sequence[Mark]) -> str:
     """Return marks as the contents of a file."""
-    return "".join(json.dumps(astuple(mark), separators=(",", ":")) + "\n" for mark in marks)
+    texts = (json.dumps(astuple(mark), separators=(",", ":")) for mark in marks)
+    return "".join(f"{sealed(text)}\n" for text in texts)
 
 
 @dataclass

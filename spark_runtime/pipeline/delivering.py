@@ -11,6 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -22,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from cep.counts import Counts
+from cep.errors import StateError
 from cep.settings.file_mode import FileMode
 from spark_runtime.compat.driver import to_arrow
 from spark_runtime.dataflow.dataflow import Dataflow
@@ -41,7 +43,8 @@ from spark_runtime.sinks.protocol import (
     TableSink,
     WorkerSink,
 )
-from spark_runtime.storage.checkpoint_files import CheckpointFiles
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, damaged
+from spark_runtime.storage.sealed import read_sealed, write_sealed
 from spark_runtime.wire.output import (
     COUNTS,
     DEAD,
@@ -133,18 +136,22 @@ class Notes:
     def names(self, batch: int) -> tuple[str, ...]:
         """Return the names of the sinks that contain micro-batch `batch`."""
         if self._batch < 0 and self.files is not None:
-            try:
-                found = json.loads(self.files.read(NOTES) or "{}")
-                self._batch, self._names = int(found["batch"]), tuple(map(str, found["sinks"]))
-            except (ValueError, TypeError, KeyError):  # a sink may then get a micro-batch again
-                self._batch = 0
+            self._batch = 0
+            with suppress(StateError):  # a sink may then get a micro-batch again
+                found = read_sealed(self.files, NOTES, _noted, damaged(NOTES))
+                self._batch, self._names = found or (0, ())
         return self._names if self._batch == batch else ()
 
     def add(self, batch: int, name: str) -> None:
         """Record that a sink contains the micro-batch."""
         self._batch, self._names = batch, (*self.names(batch), name)
         if self.files is not None:
-            self.files.write(NOTES, json.dumps({"batch": batch, "sinks": self._names}))
+            write_sealed(self.files, NOTES, json.dumps({"batch": batch, "sinks": self._names}))
+
+
+def _noted(text: str) -> tuple[int, tuple[str, ...]]:
+    found = json.loads(text)
+    return int(found["batch"]), tuple(map(str, found["sinks"]))
 
 
 @dataclass(frozen=True)

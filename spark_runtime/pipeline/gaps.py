@@ -31,6 +31,7 @@ from spark_runtime.pipeline.generations import Generation
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, LocalFiles, is_remote
+from spark_runtime.storage.sealed import read_sealed, write_sealed
 from spark_runtime.wire.plan import Plan
 
 MOST = 100
@@ -92,7 +93,8 @@ class Entry:
     @classmethod
     def of_list(cls, found: Sequence[Any]) -> Entry:
         """Return what `to_list` wrote; raises ValueError or TypeError for anything else."""
-        loss, of, generation, n, first_us, last_us, batch = found
+        loss, of, generation, *numbers, batch = found
+        n, first_us, last_us = (None if number is None else int(number) for number in numbers)
         return cls(str(Loss(loss)), str(of), int(generation), n, first_us, last_us, int(batch))
 
     def contains(self, other: Entry) -> bool:
@@ -206,10 +208,10 @@ class Ledger:
             return
         self._alive_s = now_s
         with suppress(Exception):  # storage that is gone for a moment ends no run
-            self._files.write(_ALIVE, json.dumps(now_s))
+            write_sealed(self._files, _ALIVE, json.dumps(now_s))
 
     def _write(self, merged: Sequence[Entry], recent: Mapping[int, Sequence[Entry]]) -> None:
-        self._files.write(GAPS, ledger_json(merged, recent))
+        write_sealed(self._files, GAPS, ledger_json(merged, recent))
         self._merged, self._recent = tuple(merged), {n: tuple(entries) for n, entries in recent.items()}
 
 
@@ -317,30 +319,30 @@ def _stored(files: CheckpointFiles) -> tuple[tuple[Entry, ...], dict[int, tuple[
 
     Raises StateError: it is damaged (E0702).
     """
-    text = files.read(GAPS)
-    if text is None:
-        return (), {}
-    try:
-        found = json.loads(text)
-        if found["format"] != _FORMAT:
-            raise ValueError
-        recent = {
-            int(number): tuple(map(Entry.of_list, entries)) for number, entries in found["recent"].items()
-        }
-        return tuple(map(Entry.of_list, found["gaps"])), recent
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateError(
-            "E0702",
-            f"`{GAPS}` in the checkpoint, which has what rules did not see, is damaged",
-            "restore the checkpoint directory as a whole, or remove this file: the gaps so far are then lost",
-        ) from error
+    return read_sealed(files, GAPS, _entries_in, _damaged("is damaged")) or ((), {})
+
+
+def _entries_in(text: str) -> tuple[tuple[Entry, ...], dict[int, tuple[Entry, ...]]]:
+    found = json.loads(text)
+    if found["format"] != _FORMAT:
+        raise ValueError
+    recent = {int(number): tuple(map(Entry.of_list, entries)) for number, entries in found["recent"].items()}
+    return tuple(map(Entry.of_list, found["gaps"])), recent
+
+
+def _damaged(fact: str) -> StateError:
+    return StateError(
+        "E0702",
+        f"`{GAPS}` in the checkpoint, which has what rules did not see, {fact}",
+        "restore the checkpoint directory as a whole, or remove this file: the gaps so far are then lost",
+    )
 
 
 def _alive(files: CheckpointFiles) -> float | None:
-    try:
-        return float(json.loads(files.read(_ALIVE) or ""))
-    except (ValueError, TypeError):
-        return None
+    """Return when a continuous stream last ran; None: unknown, or the file is damaged."""
+    with suppress(StateError):
+        return read_sealed(files, _ALIVE, lambda text: float(json.loads(text)), _damaged("is damaged"))
+    return None
 
 
 def all_gaps(files: CheckpointFiles, path: str) -> list[Gap]:
@@ -355,9 +357,15 @@ def all_gaps(files: CheckpointFiles, path: str) -> list[Gap]:
         for each in found.filled
     ]
     entries = chain(stored_entries(files), *map(_late_starts, generations.values()))
-    gaps = (_gap(entry, generations[entry.generation].rules) for entry in entries)
+    gaps = (_gap(entry, _rules_of(entry, generations)) for entry in entries)
     found = [part for gap in gaps for part in _parts(gap, filled)]
     return sorted(found, key=lambda gap: (_span(gap.first_us, gap.last_us), gap.loss, gap.streams, gap.rules))
+
+
+def _rules_of(entry: Entry, generations: Mapping[int, Generation]) -> StoredRules:
+    if entry.generation not in generations:
+        raise _damaged(f"names rules that are not in the checkpoint: generation {entry.generation}")
+    return generations[entry.generation].rules
 
 
 def stored_entries(files: CheckpointFiles, until: int | None = None) -> list[Entry]:

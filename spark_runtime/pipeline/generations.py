@@ -19,6 +19,7 @@ from cep.errors import StateError
 from cep.program.changes import KEPT, Changes, RuleChange, Verdict
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
+from spark_runtime.storage.sealed import read_sealed, write_sealed
 
 FOLDER = "rules"
 
@@ -149,26 +150,41 @@ def change_lines(changes: Changes) -> Iterator[str]:
 
 
 def numbers(files: CheckpointFiles) -> list[int]:
-    """Return the numbers of the recorded generations, in order."""
+    """Return the numbers of the recorded generations: 0, 1, and so on.
+
+    Raises StateError: one before the last is missing (E0702).
+    """
     names = (name.removesuffix(".json") for name in files.names(FOLDER))
-    return sorted(int(name) for name in names if name.isdigit())
+    found = sorted(int(name) for name in names if name.isdigit())
+    for expected, number in enumerate(found):
+        if number != expected:
+            raise _unusable(expected, "missing")
+    return found
 
 
 def read_generation(files: CheckpointFiles, number: int) -> Generation:
     """Return a recorded generation. Raises StateError: its record is missing or damaged (E0702)."""
-    try:
-        return Generation.of_json(number, json.loads(files.read(_name(number)) or ""))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateError(
-            "E0702",
-            f"`{_name(number)}` in the checkpoint, which has rules of its stream, is damaged",
-            "restore the checkpoint directory as a whole, or start with an empty one",
-        ) from error
+
+    def parsed(text: str) -> Generation:
+        return Generation.of_json(number, json.loads(text))
+
+    found = read_sealed(files, _name(number), parsed, _unusable(number, "damaged"))
+    if found is None:
+        raise _unusable(number, "missing")
+    return found
+
+
+def _unusable(number: int, how: str) -> StateError:
+    return StateError(
+        "E0702",
+        f"`{_name(number)}` in the checkpoint, which has rules of its stream, is {how}",
+        "restore the checkpoint directory as a whole, or start with an empty one",
+    )
 
 
 def write_generation(files: CheckpointFiles, generation: Generation) -> None:
     """Record a generation."""
-    files.write(_name(generation.number), generation.to_json())
+    write_sealed(files, _name(generation.number), generation.to_json())
 
 
 def _name(number: int) -> str:

@@ -44,7 +44,8 @@ from spark_runtime.sources.registry import source_type
 from spark_runtime.sources.spec import BoundSource
 from spark_runtime.state.snapshots import Tables
 from spark_runtime.state.warming import WarmRules, write_warm
-from spark_runtime.storage.checkpoint_files import CheckpointFiles, is_remote
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, LocalFiles, is_remote
+from spark_runtime.storage.sealed import read_sealed
 from spark_runtime.tables.content import tables_of
 from spark_runtime.tables.static import StaticTables
 from spark_runtime.wire.output import Matches, carried_schema
@@ -55,6 +56,7 @@ PREPARED = f"{FOLDER}/prepared"
 
 FORMAT = 1
 MANIFEST, STATE, MATCHES, LOGGED, _OF = "prepared.json", "state", "matches", "logged", "prepared"
+_MANIFEST = f"{PREPARED}/{MANIFEST}"
 
 
 class PastMatches(StrEnum):
@@ -113,24 +115,29 @@ def read_prepared(checkpoint: str) -> Prepared | None:
 
     Raises StateError: it is damaged or of a different version (E0702).
     """
-    place = Path(checkpoint) / PREPARED / MANIFEST
-    if is_remote(checkpoint) or not place.exists():
+    if is_remote(checkpoint):
         return None
-    try:
-        found = json.loads(place.read_text())
-        if found.pop("format") != FORMAT:
-            raise ValueError("another version")
-        found["rules"], found["programs"] = tuple(found["rules"]), tuple(found["programs"])
-        found["matches"] = PastMatches(found["matches"])
-        found["filled"] = tuple(map(Filled.of_json, found.get("filled", ())))
-        Position.of_json(found["position"])
-        return Prepared(**found)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateError(
-            "E0702",
-            f"`{place}`, which has the past of new rules, is damaged or of another version",
-            "run `cep backfill` again",
-        ) from error
+    return _read_manifest(LocalFiles(checkpoint), checkpoint)
+
+
+def _read_manifest(files: CheckpointFiles, checkpoint: str) -> Prepared | None:
+    error = StateError(
+        "E0702",
+        f"`{checkpoint}/{_MANIFEST}`, which has the past of new rules, is damaged or of another version",
+        "run `cep backfill` again",
+    )
+    return read_sealed(files, _MANIFEST, _of_manifest, error)
+
+
+def _of_manifest(text: str) -> Prepared:
+    found = json.loads(text)
+    if found.pop("format") != FORMAT:
+        raise ValueError("another version")
+    found["rules"], found["programs"] = tuple(found["rules"]), tuple(found["programs"])
+    found["matches"] = PastMatches(found["matches"])
+    found["filled"] = tuple(map(Filled.of_json, found.get("filled", ())))
+    Position.of_json(found["position"])
+    return Prepared(**found)
 
 
 def digest_of(folder: Path) -> str:
@@ -153,8 +160,8 @@ def discard(checkpoint: str) -> bool:
 def forget(files: CheckpointFiles, batch: int) -> None:
     """Remove what key groups have taken over up to a micro-batch, and its source."""
     of = files.read(f"{FOLDER}/{batch}/{_OF}")
-    prepared = json.loads(files.read(f"{PREPARED}/{MANIFEST}") or "{}")
-    if of is not None and prepared.get("id") == of:
+    prepared = None if of is None else _read_manifest(files, "the checkpoint")
+    if prepared is not None and prepared.id == of:
         files.remove(PREPARED)
     for name in files.names(FOLDER):
         number = name.removeprefix(".").removesuffix(".unfinished")

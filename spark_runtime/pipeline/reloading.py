@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.warm import is_warm, missing, warm_up
-from cep.errors import CepError
+from cep.errors import CepError, StateError
 from cep.program.changes import BEGINNING, Changes, Verdict, changes_of
 from cep.program.identity import differences
 from cep.rule_set import RuleSet
@@ -271,9 +271,10 @@ class Reloading:
         """
         try:
             found = approval_of(self._files, before, now)
-        except (OSError, Py4JError) as error:
+        except (OSError, StateError, Py4JError) as error:
+            cause = error.__cause__ if isinstance(error, StateError) else error
             if not self._has_told:
-                why = error.strerror if isinstance(error, OSError) else as_cep_error(error)
+                why = cause.strerror if isinstance(cause, OSError) else as_cep_error(error)
                 self._say(
                     f"warning: `{APPROVED}` in the checkpoint cannot be read, so nothing is approved: {why}"
                 )

@@ -41,6 +41,7 @@ from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import FOLDER, add_part
 from spark_runtime.state.snapshots import changed_state, divided_state
 from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.storage.sealed import write_sealed
 from spark_runtime.wire.key_groups import labels, require_few
 from spark_runtime.wire.packer import groups_of
 
@@ -80,28 +81,29 @@ def restore(
         texts = savepoint.data(RULES)
         if pipeline is not None:
             texts = StoredRules.of(pipeline.texts, now).to_json().encode()
-        (place / RULES_OF_CHECKPOINT).write_bytes(texts)
+        files = LocalFiles(str(place))
+        write_sealed(files, RULES_OF_CHECKPOINT, texts.decode())
         for name in manifest.files:
             if name.startswith(f"{SOURCES}/"):
                 file = place / "files" / name.removeprefix(f"{SOURCES}/")
                 file.parent.mkdir(exist_ok=True)
                 file.write_bytes(savepoint.data(name))
-        _restore_history(savepoint, place, changes, texts)
+        _restore_history(savepoint, files, changes, texts)
         if COURSE in manifest.files:
             marks = marks_of(savepoint.data(COURSE), f"{folder}/{COURSE}")
             # The last micro-batch of the savepoint is now -1, and the others come before it.
             earlier = [replace(mark, batch=mark.batch - manifest.micro_batch - 1) for mark in marks]
             (place / COURSE_OF_CHECKPOINT).write_text(course_text(earlier))
-        (place / DONE).write_text(json.dumps({"-1": _progress(manifest)}))
+        write_sealed(files, DONE, json.dumps({"-1": _progress(manifest)}))
         sources = {
             name: SourceIdentity(source.format, source.place) for name, source in manifest.sources.items()
         }
         origin = Origin(manifest.run, manifest.micro_batch, groups)
-        (place / PIPELINE).write_text(pipeline_json(sources, new_name(), n_groups, origin))
+        write_sealed(files, PIPELINE, pipeline_json(sources, new_name(), n_groups, origin))
     return RestoredCheckpoint(manifest, n_groups, changes)
 
 
-def _restore_history(savepoint: Savepoint, place: Path, changes: Changes, texts: bytes) -> None:
+def _restore_history(savepoint: Savepoint, files: LocalFiles, changes: Changes, texts: bytes) -> None:
     """Write which rules ran and what they did not see, all of it before the first micro-batch.
 
     `texts` are the rules that continue, in the form of `StoredRules.to_json`.
@@ -113,11 +115,10 @@ def _restore_history(savepoint: Savepoint, place: Path, changes: Changes, texts:
     if now.version != history[-1].rules.version:
         begins_us = savepoint.reached.read_until_us
         history.append(history[-1].following(now, -1, begins_us, changes, cause_of(now.texts)))
-    files = LocalFiles(str(place))
     for generation in history:
         write_generation(files, generation)
     if GAPS in savepoint.manifest.files:
-        files.write(GAPS_OF_CHECKPOINT, before_all(savepoint.data(GAPS).decode()))
+        write_sealed(files, GAPS_OF_CHECKPOINT, before_all(savepoint.data(GAPS).decode()))
 
 
 def _progress(manifest: Manifest) -> list[Any]:

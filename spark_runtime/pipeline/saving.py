@@ -48,6 +48,7 @@ from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.pipeline.stored_state import errors_of_storage, files_of, stored_values
 from spark_runtime.sources.registry import source_type
 from spark_runtime.sources.spec import BoundSource
+from spark_runtime.state.contents import programs_in
 
 _LOOKS = 5
 """How often the progress is read at most: that of a finished micro-batch is kept for two more."""
@@ -153,6 +154,8 @@ def _written(
     write(RULES, saved.to_json().encode())
     rule_set = rules.rule_set()
     for value in stored_values(checkpoint, rule_set, batch):
+        for _ in programs_in(value.data, rule_set):
+            pass  # a savepoint of damaged state, or of other rules, is worth nothing
         write(f"{GROUPS}/{value.group}", value.data)
     for generation, known in zip(history, earlier, strict=True):
         write(f"{HISTORY}/{generation.number}.json", replace(generation, rules=known).to_json().encode())

@@ -9,11 +9,12 @@ from cep.engine.corrections.corrector import fingerprint_of, is_corrected
 from cep.engine.corrections.retained import Retained
 from cep.engine.state.codec import decode, header
 from cep.engine.state.sections import StateSections
-from cep.errors import Source
+from cep.errors import Source, StateError
 from cep.program.program import Program
 from cep.rule_set import RuleSet
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.state.snapshots import evaluated_units, snapshots_in
+from spark_runtime.storage.sealed import parsing
 
 
 class StoredProgram(NamedTuple):
@@ -61,6 +62,17 @@ def programs_in(data: bytes, rules: RuleSet) -> Iterator[StoredProgram]:
 
     Raises StateError: it is damaged (E0702), or of an unknown format (E0703).
     """
+    with parsing(
+        StateError(
+            "E0702",
+            "the state in the checkpoint is damaged, or of rules that the checkpoint does not have",
+            "restore the checkpoint directory as a whole, or start with an empty one",
+        )
+    ):
+        yield from _programs_in(data, rules)
+
+
+def _programs_in(data: bytes, rules: RuleSet) -> Iterator[StoredProgram]:
     by_fingerprint = {program.fingerprint: program for program in rules.programs}
     snapshots = snapshots_in(data)
     if any(map(is_corrected, snapshots)):

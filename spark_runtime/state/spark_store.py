@@ -19,6 +19,7 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from spark_runtime.state import sorted_table
 from spark_runtime.state.pointer import is_pointer
 from spark_runtime.state.snapshots import is_state
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
+from spark_runtime.storage.sealed import parsing
 
 _STORES = "query/state/0"
 _INT = struct.Struct(">i")
@@ -36,6 +38,26 @@ _BLOCK = struct.Struct("<8sBiii")  # magic, method, compressed length, length, c
 _LZ4, _ZSTD = b"LZ4Block", b"\x28\xb5\x2f\xfd"
 _AS_IT_IS = 0x10
 _VERSION_1, _VERSION_3 = 1, 3  # of changelogs; 2 and 4 are for several columns of values
+
+_WAY_OUT = (
+    "restore the checkpoint as a whole; it is read as Spark 3.5 to 4.3 write it with the settings of "
+    "`cep run`"
+)
+
+_DAMAGE = (
+    *(
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+        MemoryError,
+        OSError,
+    ),
+    *(struct.error, zipfile.BadZipFile, zlib.error),
+)
+"""What reading bytes that Spark did not write may raise."""
 
 Entries = dict[bytes, bytes | None]
 """Values by key; None: the key was deleted."""
@@ -55,10 +77,15 @@ class SparkStore:
 
     @classmethod
     def after(cls, files: CheckpointFiles, batch: int) -> SparkStore:
-        """Return the store after a micro-batch that Spark has finished."""
-        lines = (files.read(f"query/commits/{batch}") or "").splitlines()
-        found = (json.loads(lines[1]).get("stateUniqueIds") if len(lines) > 1 else None) or {}
-        ids = {number: of_stores[0] for number, of_stores in enumerate(found.get("0", ()))}
+        """Return the store after a micro-batch that Spark has finished.
+
+        Raises StateError (E0702): its record is damaged.
+        """
+        name = f"query/commits/{batch}"
+        lines = (files.read(name) or "").splitlines()
+        with parsing(StateError("E0702", f"`{name}` in the checkpoint is damaged", _WAY_OUT)):
+            found = (json.loads(lines[1]).get("stateUniqueIds") if len(lines) > 1 else None) or {}
+            ids = {number: of_stores[0] for number, of_stores in enumerate(found.get("0", ()))}
         return cls(files, batch + 1, ids)
 
     def values(self) -> Iterator[tuple[int, bytes]]:
@@ -70,13 +97,12 @@ class SparkStore:
             try:
                 entries = self._entries(partition)
                 found = [(_label(key), _state(value)) for key, value in entries.items() if value is not None]
-            except (ValueError, LookupError, struct.error, zipfile.BadZipFile, OSError) as error:
+            except _DAMAGE as error:
                 raise StateError(
                     "E0702",
                     f"Spark's state in `{_STORES}/{partition}` is damaged, or has a form that is not read "
                     f"here: {error}",
-                    "restore the checkpoint as a whole; it is read as Spark 3.5 to 4.3 write it with the "
-                    "settings of `cep run`",
+                    _WAY_OUT,
                 ) from error
             yield from found
 

@@ -6,8 +6,8 @@ Like Spark's own files, they survive the death of the process at any moment, but
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +23,19 @@ def damaged(file: str | Path, fact: str = "where the stream began, is damaged") 
     """Return the error for a damaged file of a source in a checkpoint."""
     help_text = "restore the checkpoint directory, or start with an empty one"
     return StateError("E0702", f"`{file}`, {fact}", help_text)
+
+
+@contextmanager
+def _reading(place: Path) -> Iterator[None]:
+    """Turn an OSError in reading a file or a folder into a StateError."""
+    try:
+        yield
+    except OSError as error:
+        raise StateError(
+            "E0702",
+            f"`{place}` cannot be read: {error.strerror or error}",
+            "let the user who runs this read it; or restore the checkpoint directory as a whole",
+        ) from error
 
 
 class CheckpointFiles(Protocol):
@@ -66,11 +79,16 @@ class LocalFiles:
         self.write_bytes(name, text.encode())
 
     def read_bytes(self, name: str) -> bytes | None:
-        """Return the bytes of a file, or None if it is missing."""
-        try:
-            return (self.root / name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        """Return the bytes of a file, or None if it is missing.
+
+        Raises StateError: it cannot be read (E0702).
+        """
+        place = self.root / name
+        with _reading(place):
+            try:
+                return place.read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a file in one step."""
@@ -82,9 +100,10 @@ class LocalFiles:
             unfinished.replace(place)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder."""
+        """Return the names in a folder. Raises StateError: it cannot be read (E0702)."""
         place = self.root / folder
-        return [item.name for item in place.iterdir()] if place.is_dir() else []
+        with _reading(place):
+            return [item.name for item in place.iterdir()] if place.is_dir() else []
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder and its contents."""

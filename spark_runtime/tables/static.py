@@ -26,6 +26,7 @@ from cep.formats.files import find_files, read_events
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, damaged
+from spark_runtime.storage.sealed import read_sealed, write_sealed
 from spark_runtime.tables.content import Content, Told, checked, inline, lost
 from spark_runtime.tables.rows import require_few, require_keys, unusable
 
@@ -224,7 +225,7 @@ class StaticTables:
         return spans
 
     def _note(self, files: CheckpointFiles, spans: list[_Span]) -> None:
-        files.write(_VALID, json.dumps(spans))
+        write_sealed(files, _VALID, json.dumps(spans))
         self._spans = spans
 
     def _delete(self, files: CheckpointFiles, needed: Sequence[_Span]) -> None:
@@ -253,9 +254,9 @@ class StaticTables:
 
 def _spans_in(files: CheckpointFiles) -> list[_Span]:
     """Return what `StaticTables.keep` noted; an empty list: nothing, as earlier versions."""
-    text = files.read(_VALID)
-    try:
-        found = [] if text is None else json.loads(text)
-        return [_Span(int(first), tuple(map(str, digests))) for first, digests in found]
-    except (ValueError, TypeError) as error:
-        raise damaged(_VALID, "which names the contents of static tables, is damaged") from error
+
+    def parsed(text: str) -> list[_Span]:
+        return [_Span(int(first), tuple(map(str, digests))) for first, digests in json.loads(text)]
+
+    error = damaged(_VALID, "which names the contents of static tables, is damaged")
+    return read_sealed(files, _VALID, parsed, error) or []

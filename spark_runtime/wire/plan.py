@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.sources.protocol import Offset, Range, Source
+from spark_runtime.storage.sealed import unsealed
 from spark_runtime.wire.shared import not_shared
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Plan:
         if told.startswith("{"):
             return cls.of_json(told)
         try:
-            return cls.of_json(Path(told).read_text())
+            return cls.of_json(unsealed(Path(told).read_bytes()))
         except FileNotFoundError:
             raise not_shared(told) from None
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_runtime.storage.checkpoint_files import damaged
+from spark_runtime.storage.checkpoint_files import LocalFiles, damaged
+from spark_runtime.storage.sealed import parsing, sealed, unsealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,11 @@ class FileLog:
         Raises StateError: a line is damaged.
         """
         log = cls(path)
-        data = path.read_bytes() if path.exists() else b""
+        data = LocalFiles(str(path.parent)).read_bytes(path.name) or b""
         log.n_bytes = data.rfind(b"\n") + 1
-        try:
+        with parsing(damaged(path, "the list of files that were read, is damaged")):
             for line in data[: log.n_bytes].splitlines():
-                log._add(Entry(*json.loads(line)))
-        except (ValueError, TypeError) as error:
-            raise damaged(path, "the list of files that were read, is damaged") from error
+                log._add(Entry(*json.loads(unsealed(line))))
         return log
 
     @property
@@ -86,10 +85,10 @@ class FileLog:
         added = list(entries)
         if not added:
             return
-        lines = "".join(
-            json.dumps([e.name, e.start, e.end, e.mtime_ns, e.mark], separators=(",", ":")) + "\n"
-            for e in added
-        ).encode()
+        texts = (
+            json.dumps([e.name, e.start, e.end, e.mtime_ns, e.mark], separators=(",", ":")) for e in added
+        )
+        lines = "".join(f"{sealed(text)}\n" for text in texts).encode()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("r+b" if self.path.exists() else "wb") as file:
             file.truncate(self.n_bytes)  # removes an incomplete line

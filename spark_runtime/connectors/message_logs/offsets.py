@@ -16,6 +16,7 @@ from typing import Any
 
 from spark_runtime.connectors.message_logs.log import Place
 from spark_runtime.storage.checkpoint_files import damaged
+from spark_runtime.storage.sealed import read_sealed_path, sealed
 
 Position = tuple[int, int]
 """Where reading a partition started, and where it continues."""
@@ -77,18 +78,19 @@ def to_json(
 
 def read_start(file: Path) -> dict[str, Any]:
     """Return the offset with which a stream started. Raises StateError: the file is damaged (E0702)."""
-    try:
-        found: dict[str, Any] = json.loads(file.read_text())
+
+    def parsed(text: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(text)
         of_json(found)
         identities(found)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise damaged(file) from error
-    return found
+        return found
+
+    return read_sealed_path(file, parsed, damaged(file))
 
 
 def write_start(file: Path, start: Mapping[str, Any]) -> None:
     """Record where a stream starts."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.tmp")
-    unfinished.write_text(json.dumps(start))
+    unfinished.write_text(sealed(json.dumps(start)))
     unfinished.replace(file)

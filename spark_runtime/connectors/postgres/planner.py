@@ -26,6 +26,7 @@ from spark_runtime.connectors.postgres.reading import (
     PostgresReading,
 )
 from spark_runtime.storage.checkpoint_files import damaged
+from spark_runtime.storage.sealed import read_sealed_path, sealed
 
 LOOK_SECONDS = 0.1
 """Seconds between two checks of the log."""
@@ -333,18 +334,19 @@ def read_beginning(log: Path) -> dict[str, Any]:
 
     Raises StateError: the file is damaged (E0702).
     """
-    try:
-        found: dict[str, Any] = json.loads(log.read_text())
+
+    def parsed(text: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(text)
         begun = {name: found[name] for name in ("database", "lsn", "moment_us", "files")}
         return {**begun, _PUBLISHED: found.get(_PUBLISHED)}
-    except (ValueError, TypeError, KeyError) as error:
-        raise damaged(log) from error
+
+    return read_sealed_path(log, parsed, damaged(log))
 
 
 def _write(file: Path, value: object) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.tmp")
-    unfinished.write_text(json.dumps(value))
+    unfinished.write_text(sealed(json.dumps(value)))
     first_copy.onto_disk(unfinished)
     unfinished.replace(file)
     first_copy.onto_disk(file.parent)

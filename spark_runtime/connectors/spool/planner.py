@@ -29,6 +29,7 @@ from cep.spool.segments import HEADER_BYTES, blocks
 from spark_runtime.connectors.spool.reading import LATEST, SpoolRange, SpoolReading, first_blocks, removed
 from spark_runtime.event_time.partitions import NO_SPAN, PER_SOURCE, TimeSpan, Unread
 from spark_runtime.storage.checkpoint_files import damaged
+from spark_runtime.storage.sealed import read_sealed_path, sealed
 
 RANGE_BYTES = 16 << 20
 """Approximate bytes of a range: more than that is read by several tasks in parallel."""
@@ -70,7 +71,8 @@ class SpoolPlanner:
                 self._note(self._start)
             log = Path(self.reading.log)
             log.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(log, json.dumps({"spool": self._identity, "start": list(self._start)}))
+            about = {"spool": self._identity, "start": list(self._start)}
+            write_whole(log, sealed(json.dumps(about)))
         return list(self._start)
 
     def latest(self, start: Offset) -> list[int]:
@@ -125,11 +127,12 @@ class SpoolPlanner:
 
     def _read_log(self) -> Place:
         log = Path(self.reading.log)
-        try:
-            about = json.loads(log.read_bytes())
-            place, spool = Place(*map(int, about["start"])), about["spool"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise damaged(log) from error
+
+        def parsed(text: str) -> tuple[Place, object]:
+            about = json.loads(text)
+            return Place(*map(int, about["start"])), about["spool"]
+
+        place, spool = read_sealed_path(log, parsed, damaged(log))
         if spool != self._identity:
             raise StateError(
                 "E0953",

@@ -1,0 +1,257 @@
+"""A damaged checkpoint: commands that read it without Spark name the file, and never end with a fault."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import cep.commands.cli
+import spark_runtime.doctor
+from cep.errors import StateError
+from spark_runtime.connectors.files.file_log import FileLog
+from spark_runtime.storage.sealed import sealed, unsealed
+
+STORED = Path(__file__).parents[2] / "spark/checkpoints/1"
+"""What `cep run` has written: a rule, then a late event under two rules; the last micro-batch is 6."""
+
+FILES = sorted(str(file.relative_to(STORED)) for file in STORED.rglob("*") if file.is_file())
+
+OURS = [name for name in FILES if not name.startswith("query/")]
+
+STREAMS = """
+streams:
+  transactions:
+    event_time: ts
+    lateness: 10 seconds
+    schema: {tx_id: string, card_id: string, ts: timestamp, amount: double}
+"""
+RULE = (
+    "RULE velocity FROM transactions PARTITION BY card_id PATTERN a WITHIN 5 MINUTES DEFINE a AS amount > 1"
+)
+PIPELINE = """
+rules: [rules]
+source: {stream: transactions, format: json, path: in}
+sinks: [{format: json, path: out/alerts}]
+checkpoint: state
+log: out/log
+"""
+
+COMMANDS = (
+    "state ls state",
+    "state show state c1",
+    "state top state",
+    "gaps state",
+    "history state",
+    "history state --diff",
+    "restore-rules state 0 --dry-run",
+    "savepoint state saved",
+    "diff --checkpoint state rules",
+    "why --checkpoint state --key c1",
+    "backfill pipeline.yaml --from 2024-05-01",
+    "doctor pipeline.yaml",
+)
+
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a pipeline and its checkpoint, which is the current one."""
+    shutil.copytree(STORED, tmp_path / "state")
+    for name in ("rules", "in"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "streams.yaml").write_text(STREAMS)
+    (tmp_path / "rules/vel.cep").write_text(RULE)
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(spark_runtime.doctor, "examine_machine", tuple)  # it asks Java
+    return tmp_path
+
+
+def run(command: str) -> tuple[int, str]:
+    """Return the exit code and the output of a command."""
+    result = CliRunner().invoke(cep.commands.cli.main, command.split())
+    shutil.rmtree("saved", ignore_errors=True)
+    return result.exit_code, result.output
+
+
+def parts(file: Path) -> list[bytes]:
+    """Return the parts of a file that have a checksum each."""
+    data = file.read_bytes()
+    return data.splitlines() if file.suffix == ".log" else [data]
+
+
+def places(found: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each object and array in a value of JSON, with the key of each of its values."""
+    keys = found if isinstance(found, dict) else range(len(found) if isinstance(found, list) else 0)
+    for key in list(keys):
+        yield found, key
+        yield from places(found[key])
+
+
+def wrong_types(text: str) -> Iterator[str]:
+    """Yield JSON in which one value has another type, as a file of an earlier version."""
+    whole, others = json.loads(text), ("[]", "{}", "null", '"x"')
+    yield from others
+    for at, key in places(whole):
+        before = at[key]
+        for other in map(json.loads, others):
+            at[key] = other
+            yield json.dumps(whole)
+        at[key] = before
+
+
+def damages(file: Path) -> Iterator[tuple[str, Damage]]:
+    """Yield names and ways to damage a file."""
+    data, random = file.read_bytes(), Random(file.name)
+
+    def folder_instead(place: Path) -> None:
+        place.unlink()
+        place.mkdir()
+
+    def with_bytes(new: bytes) -> Damage:
+        return lambda place: place.write_bytes(new)
+
+    yield "missing", Path.unlink
+    yield "a folder", folder_instead
+    yield "empty", with_bytes(b"")
+    yield "deep", with_bytes(b"[" * 5000)
+    yield "deep in a text", with_bytes(json.dumps({"6": ["[" * 5000, {}, False, {}]}).encode())
+    yield "a long number", with_bytes(b"9" * 5000)
+    for length in random.sample(range(len(data)), 2):
+        yield f"truncated to {length}", with_bytes(data[:length])
+    for at in random.sample(range(len(data)), 3):
+        for new in (data[at] ^ 1 << random.randrange(8), ord("?")):
+            yield f"byte {at} is {new}", with_bytes(data[:at] + bytes([new]) + data[at + 1 :])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damage_is_never_a_fault(folder: Path, name: str) -> None:
+    faults = []
+    for damage, apply in damages(STORED / name):
+        apply(folder / "state" / name)
+        for command in COMMANDS:
+            code, output = run(command)
+            if code == 70 or "Traceback" in output:
+                faults.append((damage, command, output))
+        shutil.rmtree(folder / "state")
+        shutil.copytree(STORED, folder / "state")
+    assert not faults
+
+
+@pytest.mark.parametrize("name", ["done.json", "gaps.json", "pipeline.json"])
+def test_a_value_of_another_type_is_never_a_fault(folder: Path, name: str) -> None:
+    file, faults = folder / "state" / name, []
+    for text in wrong_types(unsealed(file.read_bytes())):
+        file.write_text(text)
+        for command in (
+            "state ls state",
+            "gaps state",
+            "savepoint state saved",
+            "diff --checkpoint state rules",
+        ):
+            code, output = run(command)
+            if code == 70:
+                faults.append((text, command, output))
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "command"),
+    [
+        ("done.json", "1714557826000000", "1714559873930688", "state ls state"),  # one bit of the watermark
+        ("done.json", "[1714557826", "[17145578?6", "savepoint state saved"),
+        ("rules/0.json", "amount > 100", "aMount > 100", "history state --diff"),
+        ("rules/0.json", "amount > 100", "aMount > 100", "restore-rules state 0 --dry-run"),
+        ("rules/1.json", "amount > 100", "amount > 500", "state ls state"),
+        ("gaps.json", "1714557603000000", "1714557603000001", "gaps state"),
+        ("pipeline.json", '"key_groups": 2', '"key_groups": 3', "state ls state"),
+        ("course.log", "1714557593", "1714557594", "backfill pipeline.yaml --from 2024-05-01"),
+    ],
+)
+def test_a_change_that_is_still_valid_is_noticed_and_the_file_is_named(
+    folder: Path, name: str, before: str, after: str, command: str
+) -> None:
+    file = folder / "state" / name
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, after))
+    code, output = run(command)
+    assert code == 1
+    assert "E0702" in output
+    assert name in output
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_no_bit_of_a_file_changes_unnoticed(name: str) -> None:
+    for line in parts(STORED / name):
+        written = json.loads(unsealed(line))
+        for at in range(len(line)):
+            for bit in range(8):
+                changed = line[:at] + bytes([line[at] ^ 1 << bit]) + line[at + 1 :]
+                try:
+                    assert (
+                        json.loads(unsealed(changed)) == written
+                    )  # the end of the checksum as another space
+                except ValueError:
+                    continue
+                assert at == len(line) - 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_files_of_earlier_versions_have_no_checksum_and_are_read_as_before(
+    folder: Path, command: str
+) -> None:
+    sound = run(command)
+    for name in OURS:
+        file = folder / "state" / name
+        lines = list(map(unsealed, parts(file)))
+        file.write_text("\n".join(lines) + "\n" * name.endswith(".log"))
+        assert len(file.read_bytes()) < len((STORED / name).read_bytes())
+    shutil.rmtree(folder / "state/backfill", ignore_errors=True)
+    assert sound[0] in (0, 3)
+    code, output = run(command)
+    a_length = re.compile(r"[0-9,]+ bytes")  # of a savepoint: it has the list of files as it is
+    assert (code, a_length.sub("", output)) == (sound[0], a_length.sub("", sound[1]))
+
+
+def test_a_line_of_the_files_that_were_read_does_not_change_unnoticed(folder: Path) -> None:
+    file = folder / "state/files/transactions.log"
+    assert [entry.end for entry in FileLog.load(file).entries] == [1610, 1701, 1701]
+    file.write_text(file.read_text().replace("1610", "1611"))
+    with pytest.raises(StateError, match=r"E0702.*transactions\.log.*is damaged"):
+        FileLog.load(file)
+
+
+def test_a_sealed_text_is_the_same_json_for_who_knows_no_checksum() -> None:
+    for text in ('{"a": [1, null]}', "1.5", "[]", '"text  "'):
+        assert json.loads(sealed(text)) == json.loads(text)
+        assert unsealed(sealed(text).encode()) == text
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_missing_generation_is_named_by_what_needs_it(folder: Path, number: int) -> None:
+    (folder / f"state/rules/{number}.json").unlink()
+    found = {command: run(command) for command in ("gaps state", "history state", "savepoint state saved")}
+    if number == 0:
+        assert all("E0702" in output and "rules/0.json" in output for _, output in found.values())
+    else:  # that the last one is missing shows in what is of its rules
+        assert all("E0702" in found[command][1] for command in ("gaps state", "savepoint state saved"))
+
+
+def test_a_fault_of_a_check_is_not_printed_by_its_thread_but_raised(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(pipeline: object) -> str:
+        raise KeyError(0)
+
+    monkeypatch.setattr(spark_runtime.doctor, "_check_checkpoint", fails)
+    code, output = run("doctor pipeline.yaml")
+    assert (code, "internal error: KeyError: 0" in output) == (70, True)
