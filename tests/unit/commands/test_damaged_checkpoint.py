@@ -71,6 +71,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "streams.yaml").write_text(STREAMS)
     (tmp_path / "rules/vel.cep").write_text(RULE)
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    file = tmp_path / "state/pipeline.json"  # its source is the folder of this pipeline
+    file.write_text(sealed(unsealed(file.read_bytes()).replace("/pipeline/in", f"{tmp_path}/in")))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(spark_runtime.doctor, "examine_machine", tuple)  # it asks Java
     return tmp_path
@@ -136,14 +138,15 @@ def damages(file: Path) -> Iterator[tuple[str, Damage]]:
 @pytest.mark.parametrize("name", FILES)
 def test_damage_is_never_a_fault(folder: Path, name: str) -> None:
     faults = []
-    for damage, apply in damages(STORED / name):
+    shutil.copytree("state", "sound")
+    for damage, apply in damages(folder / "sound" / name):
         apply(folder / "state" / name)
         for command in COMMANDS:
             code, output = run(command)
             if code == 70 or "Traceback" in output:
                 faults.append((damage, command, output))
         shutil.rmtree(folder / "state")
-        shutil.copytree(STORED, folder / "state")
+        shutil.copytree("sound", "state")
     assert not faults
 
 
@@ -214,9 +217,9 @@ def test_files_of_earlier_versions_have_no_checksum_and_are_read_as_before(
         file = folder / "state" / name
         lines = list(map(unsealed, parts(file)))
         file.write_text("\n".join(lines) + "\n" * name.endswith(".log"))
-        assert len(file.read_bytes()) < len((STORED / name).read_bytes())
+        assert " \t" not in file.read_text()
     shutil.rmtree(folder / "state/backfill", ignore_errors=True)
-    assert sound[0] in (0, 3)
+    assert sound[0] in (0, 3), sound[1]
     code, output = run(command)
     a_length = re.compile(r"[0-9,]+ bytes")  # of a savepoint: it has the list of files as it is
     assert (code, a_length.sub("", output)) == (sound[0], a_length.sub("", sound[1]))
