@@ -157,18 +157,18 @@ def _keep(ring: Ring, slot: int, entries: tuple[int, int], total: tuple[int, int
 def _make_room(ring: Ring, slot: int, n_new: int) -> None:
     """Make room for some more entries after those of a key.
 
-    The entries move to the start of its room, if half of it is then free. Otherwise the key gets room for
-    twice as many; that of the last key grows.
+    The entries move to the start of its room, if as many again fit beside the new ones. Otherwise the key
+    gets more room; that of the last key grows.
     """
     base, start, length = ring.keys[slot, BASE], ring.keys[slot, at.START], ring.keys[slot, at.LENGTH]
     end = start + ring.keys[slot, at.CAPACITY]
     if start + length + n_new <= end:
         return
-    target, needed = base, length + n_new
-    if base == end or 2 * needed > end - base:
+    target, wanted = base, 2 * length + n_new
+    if base == end or wanted > end - base:
         if base == end or end != ring.meta[0]:
             target = ring.meta[0]
-        end = ring.meta[0] = target + 2 * needed + 2
+        end = ring.meta[0] = target + wanted + 2
     for entry in range(length if target != start else 0):
         ring.entries[target + entry, at.WORD] = ring.entries[start + entry, at.WORD]
         ring.entries[target + entry, at.VALUE] = ring.entries[start + entry, at.VALUE]
