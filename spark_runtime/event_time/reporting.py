@@ -22,7 +22,7 @@ class Reporting:
         `told_us`: the watermark that Spark was given. `clock_us`: the watermark to which the wall clock moved
         it, if it did.
         """
-        self._has_moved = told_us != self.told_us
+        self._has_moved = told_us != self.told_us and not done.ended  # at the end all is reported
         if clock_us is not None:
             self.n_by_clock += is_after(clock_us, before.watermark_us)
             # A step of the wall clock for which nothing waits needs no second micro-batch.

@@ -144,7 +144,7 @@ RULE = "RULE r FROM events PARTITION BY k PATTERN a -> b WITHIN 1 DAY DEFINE a A
 
 
 def test_the_state_of_a_checkpoint_without_a_finished_micro_batch_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "pipeline.json").write_text("{}")
+    (tmp_path / "pipeline.json").write_text('{"format": 4, "sources": {}, "run": "r", "key_groups": 1}')
     (tmp_path / "rules.json").write_text("{}")
     with pytest.raises(StateError, match=r"E0705.*is not the checkpoint of a pipeline that has finished"):
         read_checkpoint(LocalFiles(str(tmp_path)), str(tmp_path))

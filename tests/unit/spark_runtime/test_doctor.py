@@ -292,6 +292,11 @@ def begin(pipeline: Path, monkeypatch: pytest.MonkeyPatch, *programs: StoredProg
     for folder in ("commits", "offsets"):
         files.write(f"query/{folder}/0", "v1\n{}\n0\n")
     files.write("query/metadata", "{}")
+    give_state(pipeline, monkeypatch, *programs)
+
+
+def give_state(pipeline: Path, monkeypatch: pytest.MonkeyPatch, *programs: StoredProgram) -> None:
+    made = load_pipeline(pipeline)
     group = StoredGroup(0, 1, False, programs)
     state = StoredState(made.texts, made.rules, Reached(), iter([group]))
     monkeypatch.setattr(stored_state, "stored_state", lambda path: state)
@@ -327,7 +332,7 @@ def test_corrections_that_the_state_lacks_or_has_are_a_problem(
     begin(pipeline, monkeypatch, StoredProgram(1, None if is_corrected else program, None))
     assert of_checkpoint(pipeline) == ""
     pipeline.write_text(PIPELINE if is_corrected else corrected)
-    begin(pipeline, monkeypatch, StoredProgram(1, None if is_corrected else program, None))
+    give_state(pipeline, monkeypatch, StoredProgram(1, None if is_corrected else program, None))
     how = "with" if is_corrected else "without"
     assert of_checkpoint(pipeline) == f"error[E0649]: the stored state was written {how} corrections"
 

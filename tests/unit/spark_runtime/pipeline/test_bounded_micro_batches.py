@@ -87,6 +87,7 @@ def test_when_the_input_is_complete_nothing_remains_to_be_done(
         pass
     assert sum(table.num_rows for table in live.played.matches) == 1
     n_done = live.number
+    assert (live.go(), live.number) == ([], n_done)
     live.restart()
     live.run = replace(live.run, interval_s=None, finishes=True)
     assert (live.go(), live.number) == ([], n_done)
