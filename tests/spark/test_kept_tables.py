@@ -33,7 +33,7 @@ from tests.forced_state import force_files, force_nothing
 from tests.spark.events import comparable
 from tests.spark.test_tables import FINISH, Rows, drawn, read, write, write_pipeline
 
-N_FILES, N_RUNS = 9, 3
+N_FILES, N_RUNS = 12, 4
 LANDS = (
     "iso,risk\nDE,1\nFR,2\nNG,3\n",
     "iso,risk\nDE,7\nFR,0\nNG,4\n",
