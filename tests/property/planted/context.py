@@ -108,7 +108,7 @@ FAULTS = (
         only="windowed values",
     ),
     Fault(
-        "a count that goes on keeps what left between two events of a batch",
+        "what left between two events of a batch is still counted",
         _SLIDING,
         "start = _first_within(ring, start, end, bound)\n        n = end - start",
         "n = end - start",

@@ -157,7 +157,7 @@ READ_OTHERWISE: dict[str, tuple[dict[str, Any], str]] = {
     "format": ({"format": "yyyy-MM-dd"}, "(format: yyyy-MM-dd)"),
     "zone": ({"zone": "Europe/Zurich"}, "(zone: Europe/Zurich)"),
 }
-"""For each setting of a column: other values, and how the column is told then."""
+"""For each setting of a column: other values, and how messages then describe the column."""
 
 
 def read_otherwise(rule: str, column: str, **settings: Any) -> Changes:
