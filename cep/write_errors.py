@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,38 @@ def writing(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise write_error(path, error) from error
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Yield a file to write in place of `path`, which it replaces when all is written; folders are created.
+
+    After an error `path` is as before. A link remains, and so does the mode of the file. What is no regular
+    file (a pipe, `/dev/stdout`), or is in a folder where no file may be created, is written itself.
+    Raises InputError: `path` cannot be written.
+    """
+    with writing(path):
+        place = Path(os.path.realpath(path))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not place.exists()
+        if Path(path).parts[:2] == ("/", "dev") or not (is_new or place.is_file()):
+            yield Path(path)
+            return
+        if not is_new:
+            place.open("r+b").close()  # a file that may not be written is not replaced either
+        unfinished = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            unfinished.touch()
+        except PermissionError:
+            yield place
+            return
+        try:
+            yield unfinished
+            if not is_new:
+                unfinished.chmod(place.stat().st_mode & 0o7777)
+            unfinished.replace(place)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def require_folder(path: str | Path, probe: str) -> None:

@@ -112,8 +112,7 @@ def _write(file: Path, text: str) -> None:
     Raises InputError: the file cannot be written. A pipe is not: reading it again would wait forever.
     """
     from cep.errors import InputError
-    from cep.spool.folder import write_whole
-    from cep.write_errors import writing
+    from cep.write_errors import replacing
 
     if not file.is_file():
         raise InputError(
@@ -121,10 +120,6 @@ def _write(file: Path, text: str) -> None:
             f"`{file}` cannot be written: it is no regular file",
             "write - for standard input, or --diff to see the changes",
         )
-    file = file.resolve()
-    with writing(file), file.open("r+b") as old:  # a file that may not be written is not replaced either
-        mode = file.stat().st_mode
-        has_returns = b"\r\n" in old.read()
-    write_whole(file, text.replace("\n", "\r\n") if has_returns else text)
-    with writing(file):
-        file.chmod(mode)
+    with replacing(file) as unfinished:
+        has_returns = b"\r\n" in file.read_bytes()
+        unfinished.write_bytes((text.replace("\n", "\r\n") if has_returns else text).encode())

@@ -83,11 +83,10 @@ def plot(  # noqa: PLR0913 - an option of the command is an argument
     if output is None:
         click.echo(drawn, nl=False)
     else:
-        from cep.write_errors import writing
+        from cep.write_errors import replacing
 
-        with writing(output):
-            output.parent.mkdir(parents=True, exist_ok=True)
-            output.write_text(drawn, encoding="utf-8")
+        with replacing(output) as unfinished:
+            unfinished.write_text(drawn, encoding="utf-8")
     if refused:
         click.get_current_context().exit(EXIT_PASSED_OVER)
 

@@ -43,14 +43,13 @@ def write_report(
     """Write the page."""
     from cep.backtest.figures import range_text
     from cep.backtest.page import page
-    from cep.write_errors import writing
+    from cep.write_errors import replacing
 
     names = ", ".join(found.names) if len(found.names) <= _MOST_NAMES else f"{len(found.names)} rules"
     sections = [*_overview(found, truth), *_sweeps(swept), *_rules(given, runner, found)]
     text = page(f"Alerts of {names}", range_text(found), sections)
-    with writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    with replacing(file) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def _overview(found: Backtest, truth: Truth | None) -> Iterator[Section]:

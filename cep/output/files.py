@@ -14,7 +14,7 @@ from cep.formats.late_events import as_declared, json_lines
 from cep.output.rows import json_line
 from cep.schema.stream import Stream
 from cep.schema.text_values import texts_of_numbers
-from cep.write_errors import writing
+from cep.write_errors import replacing
 
 
 class TableWriter(Protocol):
@@ -90,10 +90,8 @@ def writer_of(path: str | Path) -> TableWriter:
 
 def write_table(path: str | Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write `table` to a file in the format of its ending; `rows` are the same rows for JSON lines."""
-    path = Path(path)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writer_of(path).write(path, table, rows)
+    with replacing(path) as file:
+        writer_of(path).write(file, table, rows)
 
 
 def late_files(path: str | Path, streams: Iterable[Stream]) -> dict[Stream, Path]:
@@ -111,9 +109,8 @@ def late_files(path: str | Path, streams: Iterable[Stream]) -> dict[Stream, Path
 def write_late(path: str | Path, late: Mapping[Stream, pa.Table]) -> None:
     """Write late events (`cep.formats.late_events.late_schema`) to `late_files`, by the ending of `path`."""
     for stream, file in late_files(path, late).items():
-        with writing(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            writer_of(path).write_late(file, late[stream], stream)
+        with replacing(file) as unfinished:
+            writer_of(path).write_late(unfinished, late[stream], stream)
 
 
 def _flat(table: pa.Table) -> pa.Table:

@@ -25,7 +25,7 @@ import yaml
 
 from cep.errors import InputError
 from cep.rule_files import STREAMS_FILE
-from cep.write_errors import writing
+from cep.write_errors import replacing
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.packaged import JOB
 from spark_runtime.pipeline.pipeline_file import load_pipeline
@@ -78,19 +78,13 @@ def write_package(
     inside = pipeline.resolve().relative_to(root).as_posix()
     _check(at, f"{JOB}/{inside}")
     main = _MAIN.format(archive=archive.name, pipeline=inside)
-    written = archive.with_name(f".{archive.name}.{os.getpid()}")
-    with writing(archive):
-        try:
-            with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
-                for name, data in [("main.py", main.encode()), *at.items(), *_package_files()]:
-                    _write(file, name, data)
-                for name, data in kernels:
-                    _write(file, f"cep/jit/{name}", data)
-                for path in _packages() if with_packages else ():
-                    file.write(*path)
-            written.replace(archive)
-        finally:
-            written.unlink(missing_ok=True)
+    with replacing(archive) as written, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in [("main.py", main.encode()), *at.items(), *_package_files()]:
+            _write(file, name, data)
+        for name, data in kernels:
+            _write(file, f"cep/jit/{name}", data)
+        for path in _packages() if with_packages else ():
+            file.write(*path)
 
 
 def _write(file: zipfile.ZipFile, name: str, data: bytes) -> None:

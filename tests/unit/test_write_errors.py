@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from cep.errors import InputError
-from cep.write_errors import writing
+from cep.write_errors import replacing, writing
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,48 @@ def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
     fact = r"E0618.*/file/x` cannot be written: a file is where a folder"
     with pytest.raises(InputError, match=fact), writing(place):
         place.mkdir(parents=True)
+
+
+def test_a_file_that_could_not_be_written_whole_remains_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "matches.jsonl"
+    file.write_text("old\n")
+
+    def write() -> None:
+        with replacing(file) as unfinished:
+            unfinished.write_text("ne")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(InputError, match="E0616"):
+        write()
+    assert file.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_replaced_file_keeps_its_mode_and_a_link_remains_a_link(tmp_path: Path) -> None:
+    file, link = tmp_path / "matches.jsonl", tmp_path / "link.jsonl"
+    file.write_text("old\n")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    with replacing(link) as unfinished:
+        unfinished.write_text("new\n")
+    assert link.is_symlink()
+    assert file.read_text() == "new\n"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert sorted(tmp_path.iterdir()) == [link, file]
+
+
+def test_missing_folders_are_created_and_a_new_file_has_the_usual_mode(tmp_path: Path) -> None:
+    file, usual = tmp_path / "new" / "matches.jsonl", tmp_path / "usual"
+    usual.touch()
+    with replacing(file) as unfinished:
+        unfinished.write_text("new\n")
+    assert file.read_text() == "new\n"
+    assert file.stat().st_mode == usual.stat().st_mode
+
+
+def test_a_pipe_is_written_itself(tmp_path: Path) -> None:
+    pipe = tmp_path / "matches.jsonl"
+    os.mkfifo(pipe)
+    with replacing(pipe) as place:
+        assert place == pipe
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
