@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +32,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     Raises InputError: `path` cannot be written.
     """
     with writing(path):
-        place = Path(os.path.realpath(path))
+        place = Path(path).resolve()
         place.parent.mkdir(parents=True, exist_ok=True)
         is_new = not place.exists()
         if Path(path).parts[:2] == ("/", "dev") or not (is_new or place.is_file()):
@@ -41,7 +40,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             return
         if not is_new:
             place.open("r+b").close()  # a file that may not be written is not replaced either
-        unfinished = place.with_name(f".{place.name}.{os.getpid()}")
+        unfinished = place.with_name(f".{place.name}.tmp")
         try:
             unfinished.touch()
         except PermissionError:
