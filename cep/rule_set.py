@@ -384,10 +384,14 @@ class RuleSet:
 
         Raises InputError: the rules give a column different types.
         """
+        return self._schema_of(self.programs)
+
+    def _schema_of(self, programs: Sequence[Program]) -> pa.Schema:
+        """Return the columns of the matches of some programs, with those that the rule set adds to all."""
         import pyarrow as pa
 
-        fields = {item.name: item for item in self.programs[0].match_schema}
-        for program in self.programs[1:]:
+        fields = {item.name: item for item in programs[0].match_schema}
+        for program in programs[1:]:
             for item in program.match_schema:
                 known = fields.setdefault(item.name, item)
                 if known.type == item.type:
@@ -413,7 +417,8 @@ class RuleSet:
         if self.tells_version:
             fields[RULE_VERSION] = pa.field(RULE_VERSION, pa.string(), nullable=False)
             outcome.append(RULE_VERSION)
-        first = ["rule", *(name for name in fields if name in self._keys), *MATCH_COLUMNS, *outcome]
+        keys = {name for program in programs for name in program.key}
+        first = ["rule", *(name for name in fields if name in keys), *MATCH_COLUMNS, *outcome]
         return pa.schema([fields[name] for name in dict.fromkeys((*first, *fields))])
 
     def schema_of(self, *, shadow: bool) -> pa.Schema:
@@ -424,8 +429,7 @@ class RuleSet:
             for program in self.programs
             if (rules := tuple(rule for rule in program.rules if rule.name in names))
         )
-        found: pa.Schema = replace(self, programs=chosen).match_schema if chosen else self.match_schema
-        return found
+        return self._schema_of(chosen) if chosen else self.match_schema
 
     def matches_of(self, matches: pa.Table, *, shadow: bool) -> pa.Table:
         """Return the rows (`match_schema`) of shadow rules, or of the others, in `schema_of`."""

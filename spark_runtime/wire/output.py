@@ -111,7 +111,7 @@ def late_kind(stream: str) -> str:
 
 def carried_schema(match_schema: pa.Schema) -> pa.Schema:
     """Return the columns of matches that leave the operator, each in its `carried_type`."""
-    return pa.schema([pa.field(field.name, carried_type(field.type)) for field in match_schema])
+    return pa.schema([field.with_type(carried_type(field.type)) for field in match_schema])
 
 
 def carried_type(kind: pa.DataType) -> pa.DataType:

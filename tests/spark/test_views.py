@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import random
 from collections.abc import Mapping
@@ -10,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -76,6 +79,43 @@ at_end: finish
 """
 START = datetime(2024, 5, 1, tzinfo=UTC)
 NAMES = ("accounts", "limits", "customers")
+VIEWS = ("owned", "limited")
+
+WITH_PAYMENTS = f"""streams:
+  payments:
+    event_time: at
+    tie_break: [n]
+    lateness: 10 seconds
+    schema: {{n: bigint, account: string, at: timestamp}}
+{STREAMS.lstrip()}"""
+BESIDE = f"""{RULES}
+RULE paid FROM payments PARTITION BY account PATTERN a DEFINE a AS n % 3 = 0 MEASURES a.n AS n
+
+RULE joined FROM payments PARTITION BY account JOIN accounts ON account
+PATTERN a DEFINE a AS accounts.balance > 0 MEASURES a.accounts.balance AS paid_of
+
+RULE changed FROM MATCHES OF owned PARTITION BY account
+PATTERN a DEFINE a AS balance > 6 MEASURES a.balance AS now
+
+RULE unseen STATUS shadow FROM payments PARTITION BY account PATTERN a DEFINE a AS n % 5 = 0
+"""
+"""Rules that run together with views: their rows have a revision and a kind, too."""
+OF_PAYMENTS = """
+streams: streams.yaml
+rules: [rules.cep]
+sources:
+  - {stream: payments, format: json, path: payments}
+  - {table: accounts, format: json, path: accounts}
+  - {table: limits, format: json, path: limits}
+  - {table: customers, format: json, path: customers}
+sinks:
+  - {format: parquet, path: out/rows}
+  - {format: json, path: out/lines}
+  - {format: csv, path: out/table}
+shadow: {format: parquet, path: out/shadow}
+checkpoint: out/checkpoint
+at_end: finish
+"""
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -126,17 +166,21 @@ def written(folder: Path, rows: Rows, n_files: int) -> dict[str, Path]:
     return {name: folder / name for name in rows}
 
 
-def compiled(folder: Path) -> tuple[RuleSet, dict[str, Stream]]:
-    (folder / "streams.yaml").write_text(STREAMS)
-    (folder / "rules.cep").write_text(RULES)
-    streams = load_streams(folder / "streams.yaml")
-    return compile_sources([Source("rules", RULES)], streams).rule_set, streams
+def compiled(folder: Path, streams: str = STREAMS, rules: str = RULES) -> tuple[RuleSet, dict[str, Stream]]:
+    (folder / "streams.yaml").write_text(streams)
+    (folder / "rules.cep").write_text(rules)
+    loaded = load_streams(folder / "streams.yaml")
+    return compile_sources([Source("rules", rules)], loaded).rule_set, loaded
+
+
+def ddl(stream: Stream) -> str:
+    return ", ".join(f"{field.name} {field.ddl}" for field in stream.fields)
 
 
 def expected_rows(rules: RuleSet, paths: Mapping[str, Path]) -> list[Any]:
     rows = match_file(rules, {name: str(path) for name, path in paths.items()}).matches.to_pylist()
-    assert {(row["rule"], row["kind"]) for row in rows} == {
-        (rule, kind) for rule in ("owned", "limited") for kind in ("match", "retract")
+    assert {(row["rule"], row["kind"]) for row in rows if row["rule"] in VIEWS} == {
+        (rule, kind) for rule in VIEWS for kind in ("match", "retract")
     }
     return comparable(rows)
 
@@ -145,10 +189,9 @@ def test_a_batch_of_dataframes_reports_what_a_local_run_does(spark: SparkSession
     rules, streams = compiled(tmp_path)
     paths = written(tmp_path, drawn(1, 90), 3)
     expected = expected_rows(rules, paths)
-    schemas = {
-        name: ", ".join(f"{field.name} {field.ddl}" for field in streams[name].fields) for name in NAMES
+    batch = {
+        name: spark.read.schema(ddl(streams[name])).json(str(paths[name])).repartition(3) for name in NAMES
     }
-    batch = {name: spark.read.schema(schemas[name]).json(str(paths[name])).repartition(3) for name in NAMES}
     many = f"{RULES}\nVIEW other KEY account FROM accounts SELECT balance"
     found = detect(batch, many, streams=streams, only=["owned", "limited"])
     assert comparable(spark_rows(found)) == expected
@@ -161,3 +204,44 @@ def test_a_stream_of_a_pipeline_reports_what_a_local_run_does(spark: SparkSessio
     summary = run_pipeline(tmp_path / "pipeline.yaml", console=Console(file=StringIO()), quiet=True)
     assert summary.counts.late == 0
     assert comparable(read(tmp_path / "out/rows")) == expected_rows(rules, paths)
+
+
+def with_payments(folder: Path, seed: int) -> tuple[RuleSet, dict[str, Stream], dict[str, Path]]:
+    rules, streams = compiled(folder, WITH_PAYMENTS, BESIDE)
+    payments: list[dict[str, Any]] = [
+        {"n": n, "account": f"a{n % 12}", "at": START + timedelta(seconds=n)} for n in range(90)
+    ]
+    return rules, streams, written(folder, {**drawn(seed, 90), "payments": payments}, 1)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_rows_of_rules_beside_a_view_have_its_columns_in_each_sink(
+    spark: SparkSession, tmp_path: Path, is_stream: bool
+) -> None:
+    rules, _, paths = with_payments(tmp_path, 3)
+    found = match_file(rules, {name: str(path) for name, path in paths.items()})
+    expected = found.matches.to_pylist()
+    assert {row["rule"] for row in expected} == {*VIEWS, "paid", "joined", "changed"}
+    text = OF_PAYMENTS if is_stream else OF_PAYMENTS.replace("at_end: finish", "mode: batch")
+    (tmp_path / "pipeline.yaml").write_text(text)
+    run_pipeline(tmp_path / "pipeline.yaml", console=Console(file=StringIO()), quiet=True)
+    out = tmp_path / "out"
+    assert comparable(read(out / "rows")) == comparable(expected)
+    assert comparable(read(out / "shadow")) == comparable(found.shadow.to_pylist())
+    columns = ("rule", "match_id", "revision", "kind")
+    keys = sorted([str(row[name]) for name in columns] for row in expected)
+    of_lines = [json.loads(line) for line in _text(out / "lines").splitlines()]
+    assert sorted([str(row[name]) for name in columns] for row in of_lines) == keys
+    of_table = csv.DictReader(StringIO(_text(out / "table")))
+    assert sorted([row[name] for name in columns] for row in of_table if row["rule"] != "rule") == keys
+
+
+def test_detect_gives_rules_beside_a_view_its_columns(spark: SparkSession, tmp_path: Path) -> None:
+    rules, streams, paths = with_payments(tmp_path, 4)
+    expected = match_file(rules, {name: str(path) for name, path in paths.items()}).matches.to_pylist()
+    batch = {name: spark.read.schema(ddl(streams[name])).json(str(path)) for name, path in paths.items()}
+    assert comparable(spark_rows(detect(batch, BESIDE, streams=streams))) == comparable(expected)
+
+
+def _text(folder: Path) -> str:
+    return "".join(file.read_text() for file in sorted(folder.rglob("part-*")))

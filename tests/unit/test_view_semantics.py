@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cep.compiler.compile import compile_sources
@@ -181,6 +182,20 @@ def test_the_rows_of_a_view_have_their_columns_once() -> None:
     ]
     none = next(iter(match_rows(rules, rules.match_schema.empty_table())), None)
     assert none is None
+
+
+@pytest.mark.parametrize("unseen", ["login", "many"])
+def test_rows_of_shadow_rules_and_of_the_others_have_the_columns_of_a_view(unseen: str) -> None:
+    text = VIEW + RULES
+    rules = _compiled(text.replace(f"RULE {unseen}\n", f"RULE {unseen}\nSTATUS shadow\n"))
+    assert rules.shadow == {unseen}
+    for shadow in (True, False):
+        schema = rules.schema_of(shadow=shadow)
+        assert schema.names[5:7] == ["revision", "kind"]
+        rows = [dict.fromkeys(schema.names) | {"rule": name} for name in rules.names(shadow=shadow)]
+        table = pa.Table.from_pylist(rows, pa.schema([item.with_nullable(True) for item in schema]))
+        for row in match_rows(rules, table):
+            assert {"revision", "kind"} <= row.keys()
 
 
 def test_the_rows_of_a_view_are_not_corrected() -> None:

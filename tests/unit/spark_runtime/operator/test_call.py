@@ -11,9 +11,10 @@ from cep.engine.chains.chain import Chain
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.rule_set import Corrections
-from spark_runtime.operator.call import Call
+from cep.schema.stream import Field, Stream, TableKind, TableSettings
+from spark_runtime.operator.call import Call, carried_rows
 from spark_runtime.sinks.delivery import ALL_AS_ROWS
-from spark_runtime.wire.output import COUNTS, KIND, OUTPUT_SCHEMA, TEXT
+from spark_runtime.wire.output import COUNTS, KIND, OUTPUT_SCHEMA, TEXT, carried_schema
 from spark_runtime.wire.parcels import Contents, Parcel, record_bytes
 from tests.unit.engine.events import SECOND, STREAM, events
 
@@ -78,3 +79,19 @@ def test_with_corrections_an_event_is_late_only_beyond_their_bound() -> None:
     call = called(chain, parcel_of(chain, 6), parcel_of(chain, 2, 3, 5, 7))
     assert sum(counts.late for counts in counts_of(call)) == 1
     assert [matcher.counters.events for matcher in chain.matchers] == [5]
+
+
+def test_rows_of_a_rule_beside_a_view_have_a_revision_and_a_kind() -> None:
+    fields = (Field("k", "string"), Field("at", "timestamp"))
+    table = Stream("t", fields, "at", table=TableSettings(("k",), TableKind.CHANGELOG))
+    text = f"{RULE}\nVIEW v KEY k FROM t SELECT at AS since"
+    chain = Chain(compile_sources([Source("r", text)], {"events": STREAM, "t": table}).rule_set)
+    of_rule = next(n for n, program in enumerate(chain.rules.programs) if not program.has_views)
+    schema = chain.rules.programs[of_rule].match_schema
+    values = {"match_start": 1, "match_end": 2}
+    row = {name: values.get(name, "x") for name in schema.names}
+    found = carried_rows(
+        pa.Table.from_pylist([row], schema), carried_schema(chain.rules.match_schema), chain.rules
+    )
+    [carried] = found.to_pylist()
+    assert (carried["revision"], carried["kind"], carried["since"]) == (0, "match", None)
