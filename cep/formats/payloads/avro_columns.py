@@ -291,7 +291,7 @@ def _decimal(value: bytes | None, kind: pa.Decimal128Type) -> Decimal | None:
     if value is None:
         return None
     number = int.from_bytes(value, "big", signed=True)
-    return None if abs(number) >= 10**kind.precision else Decimal(number).scaleb(-kind.scale)
+    return None if abs(number) >= 10**kind.precision else Decimal(f"{number}E{-kind.scale}")
 
 
 def _uuid(value: bytes) -> str:

@@ -15,7 +15,11 @@ import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from functools import partial
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +37,7 @@ from cep.schema.masks import where_true
 from cep.schema.opaque_values import opaque_text
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import event_table_schema
+from cep.schema.time_values import times_of_numbers
 
 BEFORE = "before."
 WORDS = ("op", "commit_time", "lsn", "table", "transaction")
@@ -41,9 +46,33 @@ WORDS = ("op", "commit_time", "lsn", "table", "transaction")
 NO_ENVELOPE = "not an envelope of Debezium: it has no `op`"
 EMPTIED = "TRUNCATE has removed all rows, and the log does not name them"
 NO_ROW = "a message of Debezium that is no change of a row"
-_UNCHANGED = "__debezium_unavailable_value"
+UNCHANGED = "column `{}` is large and unchanged, so not in the log: say ALTER TABLE ... REPLICA IDENTITY FULL"
 
-_DAY_US = 86_400_000_000
+_UNCHANGED = "__debezium_unavailable_value"
+_UNCHANGED_BYTES = _UNCHANGED.encode()
+_UNCHANGED_UUID = str(UUID(bytes=md5(_UNCHANGED_BYTES, usedforsecurity=False).digest(), version=3))
+_UNCHANGED_CODES = [str(code) for code in _UNCHANGED_BYTES]
+_UNCHANGED_TEXTS = frozenset(
+    (
+        _UNCHANGED,
+        base64.b64encode(_UNCHANGED_BYTES).decode(),
+        _UNCHANGED_BYTES.hex(),
+        json.dumps({_UNCHANGED: _UNCHANGED}, separators=(",", ":")),
+        _UNCHANGED_UUID,
+    )
+)
+"""How Debezium writes, by the type of the column, that the log does not contain a value."""
+
+_UNCHANGED_SIGNS = tuple(
+    sign.encode()
+    for sign in (
+        *(text for text in _UNCHANGED_TEXTS if text[0] != "{"),
+        *(separator.join(_UNCHANGED_CODES) for separator in (",", ", ")),
+    )
+)
+"""A message without any of these has all values."""
+
+_DAY_SECONDS = 86_400
 _UNITS = {
     "io.debezium.time.Timestamp": "milliseconds",
     "io.debezium.time.MicroTimestamp": "microseconds",
@@ -52,6 +81,12 @@ _UNITS = {
 }
 _DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _DECIMAL, _JSON = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.Json"
+_SCALED = "io.debezium.data.VariableScaleDecimal"
+
+_MOST_PLACES = 1 << 17
+"""More digits than a `numeric` of PostgreSQL has before or after the point."""
+
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 Kind = tuple[str, int]
 """What a schema says of a column: the name of its meaning, the digits behind the point of a decimal."""
@@ -114,20 +149,27 @@ class DebeziumReader:
     def decode(self, records: Sequence[bytes], *, is_last: bool) -> Decoded:
         """See `RecordReader.decode`."""
         groups: dict[tuple[tuple[str, Kind], ...] | None, list[int]] = {}
-        for index, record in enumerate(records):
-            groups.setdefault(self._kinds(record), []).append(index)
+        completed: dict[int, bytes] = {}
         tables, kept, problems = [], [], []
+        for index, record in enumerate(records):
+            if any(sign in record for sign in _UNCHANGED_SIGNS):
+                found = self._with_old_values(record)
+                if isinstance(found, str):
+                    problems.append((index, found))
+                    continue
+                completed[index] = found
+            groups.setdefault(self._kinds(record), []).append(index)
         for kinds, rows in groups.items():
             chosen = np.array(rows, np.int64)
-            given = records if len(groups) == 1 else [records[row] for row in rows]
+            is_all = len(rows) == len(records) and not completed
+            given = records if is_all else [completed.get(row) or records[row] for row in rows]
             events, indices, bad = self._read(given, kinds)
             tables.append(events)
             kept.append(chosen[indices])
             problems += [(int(chosen[row]), reason) for row, reason in bad]
         if not tables:
-            return Decoded(
-                event_table_schema(self.stream).empty_table(), np.zeros(0, np.int64), [], records, 0
-            )
+            nothing = event_table_schema(self.stream).empty_table()
+            return Decoded(nothing, np.zeros(0, np.int64), problems, records, len(records))
         events, indices = pa.concat_tables(tables).combine_chunks(), np.concatenate(kept)
         if len(tables) > 1:
             order = np.argsort(indices, kind="stable")
@@ -155,6 +197,35 @@ class DebeziumReader:
         return found
 
     # ------------------------------------------------------------ the envelope
+
+    def _with_old_values(self, record: bytes) -> bytes | str:
+        """Return an envelope with the old row's value for each value that the log does not contain.
+
+        Return a reason if the old row does not have the value either.
+        """
+        try:
+            message = json_lines.verbatim(record.decode())
+            inside = message.get("payload") if isinstance(message, dict) else None
+            envelope = inside if isinstance(inside, dict) else message
+            before, after = envelope["before"], envelope["after"]
+            if envelope["op"] == "d":
+                after = before
+            for field in self.stream.fields:
+                what = self.columns.get(field.name, "")
+                if what and not what.startswith(BEFORE):
+                    continue
+                row = before if what else after
+                name = what.removeprefix(BEFORE).split(".")[0] if what else field.place[0]
+                if not isinstance(row, dict) or not _is_unchanged(row.get(name)):
+                    continue
+                old = before.get(name) if isinstance(before, dict) else None
+                if old is None or _is_unchanged(old):
+                    return UNCHANGED.format(name)
+                row[name] = old
+            # Half of a character, which text cannot hold, is escaped as JSON does it.
+            return json_lines.as_written(message).encode(errors="backslashreplace")
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return record  # no envelope: the reader says why
 
     def _read(
         self, records: Sequence[bytes], kinds: tuple[tuple[str, Kind], ...] | None
@@ -190,7 +261,7 @@ class DebeziumReader:
             if not what:
                 after = wanted.value(found, "after", field, field.place, problem_of)
                 before = wanted.value(found, "before", field, field.place, problem_of)
-                columns.append(_of_row(after, before, is_deleted, field, problem_of))
+                columns.append(pc.if_else(pc.fill_null(is_deleted, fill_value=False), before, after))
             elif what.startswith(BEFORE):
                 place = tuple(what.removeprefix(BEFORE).split("."))
                 columns.append(wanted.value(found, "before", field, place, problem_of))
@@ -232,6 +303,8 @@ class _Wanted:
             plain = Field("", "int")
         elif kind in (_DECIMAL, _JSON):
             plain = Field("", "string")
+        elif kind == _SCALED:
+            plain = Field("", "struct<scale:int,value:binary>")
         name = _name(side, field, place)
         self.fields[name] = replace(plain, name=name, path=(*self.top, side, *place))
 
@@ -248,16 +321,16 @@ class _Wanted:
         values = found.column(_name(side, field, place)).combine_chunks()
         kind = self._kind(field, place)
         if kind in _DAYS:
-            return pc.multiply(values, _DAY_US)
-        if kind in (_DECIMAL, _JSON):
-            digits = self.kinds[place[0]][1]
-            convert: Callable[[str], Any] = (
-                (lambda text: _decimal(text, digits))
-                if kind == _DECIMAL
-                else (lambda text: _json(text, field))
-            )
-            return _converted(values, convert, field, problem_of)
-        return values
+            times, bad = times_of_numbers(pc.multiply(values, _DAY_SECONDS), "seconds")
+            for row in np.flatnonzero(bad).tolist():
+                problem_of.setdefault(row, f"{dead_letter.not_of_type(field)}: {values[row]}")
+            return times
+        convert: dict[str, Callable[[str], Any]] = {
+            _DECIMAL: partial(_decimal, digits=self.kinds.get(place[0], ("", 0))[1], field=field),
+            _SCALED: partial(_scaled, field=field),
+            _JSON: partial(_json, field=field),
+        }
+        return _converted(values, convert[kind], field, problem_of) if kind in convert else values
 
     def said(self, found: pa.Table, what: str, field: Field) -> pa.Array:
         """Return what envelopes say about changes."""
@@ -282,7 +355,8 @@ class _Wanted:
         kind = self.kinds.get(place[0], ("", 0))[0] if is_column else ""
         matters = {
             Type.TIMESTAMP: kind in _UNITS or kind in _DAYS,
-            Type.DOUBLE: kind == _DECIMAL,
+            Type.DOUBLE: kind in (_DECIMAL, _SCALED),
+            Type.STRING: kind in (_DECIMAL, _SCALED),
             Type.OPAQUE: kind == _JSON and field.column_type.name != "binary",
         }
         return kind if matters.get(field.type, False) else ""
@@ -311,18 +385,17 @@ def _name(side: str, field: Field, place: tuple[str, ...]) -> str:
     return f"{side}.{column}" if column == field.column else f"{side}.{column} as {field.name}"
 
 
-def _of_row(
-    after: pa.Array, before: pa.Array, is_deleted: pa.Array, field: Field, problem_of: dict[int, str]
-) -> pa.Array:
-    """Return the row after a change, or before it if the row was deleted."""
-    if field.type is Type.STRING:
-        is_unchanged = where_true(pc.equal(after, _UNCHANGED))
-        if is_unchanged.any():
-            is_known = where_true(pc.not_equal(before, _UNCHANGED))
-            reason = f"column `{field.column}` is large and unchanged, so not in the log: "
-            _note(problem_of, is_unchanged & ~is_known, f"{reason}say ALTER TABLE ... REPLICA IDENTITY FULL")
-            after = pc.if_else(pa.array(is_unchanged), before, after)
-    return pc.if_else(pc.fill_null(is_deleted, fill_value=False), before, after)
+def _is_unchanged(value: object) -> bool:
+    """Return whether a value that `json_lines.verbatim` has read stands for one that is not in the log."""
+    match value:
+        case [only]:
+            return isinstance(only, str) and only in _UNCHANGED_TEXTS
+        case list():
+            return value == _UNCHANGED_CODES
+        case dict():  # of hstore; of a decimal with a scale
+            return value == {_UNCHANGED: _UNCHANGED} or _is_unchanged(value.get("value"))
+        case _:
+            return isinstance(value, str) and value in _UNCHANGED_TEXTS
 
 
 def _note(problem_of: dict[int, str], bad: Mask, reason: str) -> None:
@@ -346,10 +419,23 @@ def _converted(
     return pa.array(found, pa.float64() if field.type is Type.DOUBLE else pa.string())
 
 
-def _decimal(text: str, digits: int) -> float:
-    """Return the nearest DOUBLE of a base64 whole number, some digits of which are after the point."""
+def _decimal(text: str, digits: int, field: Field) -> float | str:
+    """Return a base64 whole number, some digits of which are after the point, as the column has it.
+
+    A column of strings has all digits, as PostgreSQL writes them; any other has the nearest DOUBLE.
+    """
     unscaled = int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True)
-    return float(f"{unscaled}e{-digits}")
+    if abs(digits) > _MOST_PLACES:
+        raise ValueError(digits)
+    number = Decimal(unscaled).scaleb(-digits, _EXACT)
+    return format(number, "f") if field.type is Type.STRING else float(number)
+
+
+def _scaled(text: str, field: Field) -> float | str:
+    found = json.loads(text)
+    if found["scale"] is None or found["value"] is None:
+        raise ValueError(text)
+    return _decimal(found["value"], found["scale"], field)
 
 
 def _json(text: str, field: Field) -> str:

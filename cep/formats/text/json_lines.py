@@ -108,8 +108,8 @@ def parse_line(line: str, stream: Stream) -> dict[str, Any] | str:
         value = _value_at(found, (*field.place, *field.element))
         typed = None if value is None else _typed(value, field)
         if typed is None and value is not None:
-            written = _value_at(_VERBATIM.decode(line), (*field.place, *field.element))
-            return dead_letter.wrong_type(field, _as_written(written))
+            written = _value_at(verbatim(line), (*field.place, *field.element))
+            return dead_letter.wrong_type(field, as_written(written))
         values[field.name] = typed
     return values
 
@@ -166,20 +166,28 @@ _DECODER = json.JSONDecoder(parse_int=_whole_number)
 _VERBATIM = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number)
 
 
-def _as_written(value: object) -> str:
-    """Return a value that `_VERBATIM` has read as compact JSON."""
+def verbatim(line: str) -> Any:
+    """Return the value of a line with numbers as they are written.
+
+    Raises ValueError: the line is not JSON; RecursionError.
+    """
+    return _VERBATIM.decode(line)
+
+
+def as_written(value: object) -> str:
+    """Return a value that `verbatim` has read as compact JSON."""
     match value:
         case _NoObject():
-            return _as_written(value.value)
+            return as_written(value.value)
         case _Number():
             return str(value)
         case dict():
             members = (
-                f"{json.dumps(name, ensure_ascii=False)}:{_as_written(item)}" for name, item in value.items()
+                f"{json.dumps(name, ensure_ascii=False)}:{as_written(item)}" for name, item in value.items()
             )
             return "{" + ",".join(members) + "}"
         case list():
-            return f"[{','.join(map(_as_written, value))}]"
+            return f"[{','.join(map(as_written, value))}]"
         case _:
             return json.dumps(value, ensure_ascii=False)
 

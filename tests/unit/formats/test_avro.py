@@ -143,6 +143,17 @@ def test_an_integer_of_any_length_is_read(read: Any, number: int) -> None:
     assert [row["l"] for row in rows(chunk)] == [number, 3, number]
 
 
+def test_a_decimal_may_have_38_digits(read: Any) -> None:
+    most = Decimal("9" * 38)
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0}
+    schema = record(("ts", MICROS), ("n", kind))
+    chunk = read(
+        stream(ts="timestamp", n="decimal(38,0)"), schema, written(schema, [{"ts": TIME, "n": most}])
+    )
+    assert dead(chunk) == []
+    assert rows(chunk) == [{"ts": TIME_US, "n": 1e38}]
+
+
 def test_times_dates_decimals_and_ids_are_values(read: Any) -> None:
     schema = record(
         ("ts", {"type": "long", "logicalType": "timestamp-millis"}),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime
+from hashlib import md5
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -22,6 +25,8 @@ from spark_runtime.connectors.message_logs.source import MessageSource
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.sources.spec import SourceContext
 
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+SCALED = "io.debezium.data.VariableScaleDecimal"
 AT = "2024-05-01T10:00:00.123456Z"
 AT_US = int(datetime.fromisoformat(AT).astimezone(UTC).timestamp() * 1e6)
 STREAM = Stream("s", (Field("id", "bigint"), Field("note", "string"), Field("ts", "timestamp")), "ts")
@@ -219,6 +224,106 @@ def test_what_is_no_change_of_a_row_is_a_dead_letter() -> None:
         alone_events, alone_dead = read(value)
         assert [reason for _, reason in alone_dead] == [reason for at, reason in dead if at == index]
         assert len(alone_events) + len(alone_dead) == 1
+
+
+LARGE = "__debezium_unavailable_value"
+LARGE_BASE64 = base64.b64encode(LARGE.encode()).decode()
+LARGE_UUID = str(UUID(bytes=md5(LARGE.encode()).digest(), version=3))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "meaning", "placeholder", "kept", "expected"),
+    [
+        ("string", {}, LARGE, "old", "old"),
+        ("string", {}, LARGE_BASE64, "b2xk", "b2xk"),
+        ("string", {}, LARGE.encode().hex(), "6f6c64", "6f6c64"),
+        ("string", {}, json.dumps({LARGE: LARGE}, separators=(",", ":")), '{"a":"b"}', '{"a":"b"}'),
+        ("binary", {}, LARGE_BASE64, "b2xk", "b2xk"),
+        ("array<string>", {}, [LARGE], ["old"], '["old"]'),
+        ("array<binary>", {}, [LARGE_BASE64], ["b2xk"], '["b2xk"]'),
+        ("array<string>", {}, [LARGE_UUID], ["old"], '["old"]'),
+        ("array<int>", {}, list(LARGE.encode()), [1, 2], "[1,2]"),
+        ("array<double>", {}, [LARGE], [1.5], "[1.5]"),
+        ("map<string,string>", {}, {LARGE: LARGE}, {"a": "b"}, '{"a":"b"}'),
+        ("struct<a:int>", {"name": "io.debezium.data.Json"}, LARGE, '{"a": 1}', '{"a":1}'),
+        ("decimal(10,2)", {"name": DECIMAL, "parameters": {"scale": "2"}}, LARGE_BASE64, "AJY=", 1.5),
+        ("double", {"name": SCALED}, {"scale": 0, "value": LARGE_BASE64}, {"scale": 2, "value": "AJY="}, 1.5),
+    ],
+)
+def test_a_large_value_that_was_not_changed_is_that_of_the_row_before(
+    ddl: str, meaning: dict[str, Any], placeholder: Any, kept: Any, expected: Any
+) -> None:
+    fields = (*STREAM.fields, Field("large", ddl), Field("was", ddl))
+    stream, columns = Stream("s", fields, "ts"), {"was": "before.large"}
+
+    def change(op: str, after: Any, before: Any) -> dict[str, Any]:
+        return wrapped(envelope(op, after, before), large=meaning)
+
+    unknown = "column `large` is large and unchanged, so not in the log"
+    values = [
+        change("u", row(1, large=placeholder, half="\ud800"), row(1, large=kept)),
+        change("u", row(2, large=placeholder), None),
+        change("u", row(3, large=placeholder), row(3)),
+        change("d", None, row(4, large=placeholder)),
+        change("u", row(5, large=kept), row(5, large=placeholder)),
+        change("u", row(6, large=kept), row(6, large=kept)),
+    ]
+    events, dead = read(*values, stream=stream, columns=columns)
+    assert [(event["id"], event["large"], event["was"]) for event in events] == [
+        (1, expected, expected),
+        (6, expected, expected),
+    ]
+    assert [(at, reason.partition(":")[0]) for at, reason in dead] == [(at, unknown) for at in (1, 2, 3, 4)]
+    # A column that the stream does not declare may be large and unchanged.
+    assert len(read(*values)[0]) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("unscaled", "scale", "expected"),
+    [
+        (150, 2, "1.50"),
+        (-1, 3, "-0.001"),
+        (7, 0, "7"),
+        (7, -2, "700"),
+        (12345678901234567890123456789012345678, 10, "1234567890123456789012345678.9012345678"),
+    ],
+)
+def test_a_decimal_of_base64_is_read_with_all_its_digits(unscaled: int, scale: int, expected: str) -> None:
+    value = base64.b64encode(unscaled.to_bytes(17, "big", signed=True)).decode()
+    forms: list[tuple[dict[str, Any], Any]] = [
+        ({"name": DECIMAL, "parameters": {"scale": str(scale)}}, value),
+        ({"name": SCALED}, {"scale": scale, "value": value}),
+    ]
+    for meaning, given in forms:
+        for ddl, read_as in (("string", expected), ("double", float(expected))):
+            stream = Stream("s", (*STREAM.fields, Field("n", ddl)), "ts")
+            message = wrapped(envelope("c", row(1, n=given)), n=meaning)
+            events, dead = read(message, stream=stream)
+            assert dead == []
+            assert events[0]["n"] == read_as
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"scale": 1}, {"value": "AJY="}, {"scale": 1 << 30, "value": "AJY="}, {"scale": 0, "value": "?"}],
+)
+def test_a_decimal_with_its_scale_that_is_none_is_a_dead_letter(given: dict[str, Any]) -> None:
+    stream = Stream("s", (*STREAM.fields, Field("n", "string")), "ts")
+    events, dead = read(wrapped(envelope("c", row(1, n=given)), n={"name": SCALED}), stream=stream)
+    assert events == []
+    assert "is not of type" in dead[0][1]
+
+
+@pytest.mark.parametrize("name", ["io.debezium.time.Date", "org.apache.kafka.connect.data.Date"])
+@pytest.mark.parametrize("ddl", ["date", "timestamp"])
+def test_a_day_outside_the_years_1_to_9999_is_a_dead_letter(name: str, ddl: str) -> None:
+    stream = Stream("s", (*STREAM.fields, Field("day", ddl)), "ts")
+    first, last = -719162, 2932896
+    days = [first - 1, first, last, last + 1, 213503983, 2147483647, -2147483648]
+    messages = [wrapped(envelope("c", row(n, day=day)), day={"name": name}) for n, day in enumerate(days)]
+    events, dead = read(*messages, stream=stream)
+    assert [event["day"] for event in events] == [first * 86_400_000_000, last * 86_400_000_000]
+    assert dead == [(at, f"field `day` is not of type {ddl}: {days[at]}") for at in (0, 3, 4, 5, 6)]
 
 
 def test_a_pipeline_file_names_what_is_said_besides_the_row(tmp_path: Path) -> None:
