@@ -4,47 +4,97 @@ from __future__ import annotations
 
 import re
 
-from cep.language.other_languages.texts import condition_of, durations, one_line, split_outside
+from cep.language.other_languages.texts import (
+    condition_of,
+    durations,
+    offered,
+    one_line,
+    partition_by,
+    split_outside,
+    with_values,
+)
 from cep.schema.time_literals import print_duration
 
 _VALUE = re.compile(r"(?:(\w{1,60})\s*=\s*)?(\w{1,30})\s*\((.{0,200})\)")
 _FUNCTIONS = {"SUM", "AVG", "MIN", "MAX"}
+_ONLY_SHOW = ("order", "sort", "top", "take", "limit", "project", "render")
+_OF_NOW = re.compile(r"\b(?:ago|now|datetime)\s*\(", re.IGNORECASE)
+_OF_TEXT = re.compile(
+    r"(?P<column>\w{1,100})\s{0,9}(?P<no>!?)(?P<operator>=~|~|has_cs|has|contains_cs|contains"
+    r"|startswith_cs|startswith|endswith_cs|endswith)\s{0,9}'(?P<text>[^']{0,200})'|'[^']*'"
+)
 
 
 def rule_of_pipes(text: str) -> str | None:
     """Return the window rule for ``T | where ... | summarize ... by key, bin(ts, 10m)``."""
+    if "\\" in text:
+        return None  # strings in KQL have escapes
     table, *steps = split_outside(one_line(text), "|")
     conditions: list[str] = []
     windows: tuple[dict[str, str], list[str], str] | None = None
     limits: list[str] = []
+    missing: list[str] = []
     for step in steps:
         word, _, rest = step.partition(" ")
         if word.lower() == "where":
-            condition = condition_of(rest)
-            condition = f"({condition})" if " OR " in condition else condition
-            (conditions if windows is None else limits).append(condition)
+            lasting, of_now = _without_now(_condition(rest))
+            (conditions if windows is None else limits).extend(lasting)
+            missing += (f"where {one}" for one in of_now)
         elif word.lower() == "summarize" and windows is None:
             windows = _summary(rest)
             if windows is None:
                 return None
+        elif word.lower() in _ONLY_SHOW and windows is not None:
+            missing.append(step)
         else:
             return None
     if windows is None or not re.fullmatch(r"\w+", table):
         return None
     values, keys, length = windows
-    having = " AND ".join(limits)
-    for name, value in values.items():
-        having = re.sub(rf"\b{name}\b", value.replace("\\", r"\\"), having)
+    having = with_values(" AND ".join(limits), values)
     lines = (
         "RULE name",
         f"FROM {table}",
-        f"PARTITION BY {', '.join(keys) or 'key'}",
+        partition_by(", ".join(keys)),
         f"WINDOW TUMBLING {length}",
         f"WHERE {' AND '.join(conditions)}" if conditions else "",
         f"HAVING {having}" if having else "",
         f"MEASURES {', '.join(f'{value} AS {name}' for name, value in values.items())}",
     )
-    return "\n".join(line for line in lines if line)
+    return offered(lines, missing)
+
+
+def _condition(text: str) -> str:
+    """Return a condition of KQL in the form of rules."""
+    return _OF_TEXT.sub(_test_of_text, condition_of(text))
+
+
+def _test_of_text(found: re.Match[str]) -> str:
+    """Return the test for an operator on a string; most of them ignore upper and lower case."""
+    operator, text, column = found["operator"], found["text"], found["column"]
+    if operator is None or (operator == "~" and not found["no"]):
+        return found[0]
+    operator, is_exact = operator.removesuffix("_cs"), operator.endswith("_cs")
+    column, text = (column, text) if is_exact else (f"LOWER({column})", text.lower())
+    match operator:
+        case "=~" | "~":
+            return f"{column} {'!=' if found['no'] else '='} '{text}'"
+        case "has":
+            if not re.fullmatch(r"[\w ]+", text):
+                return found[0]
+            sign = "A-Za-z0-9" if is_exact else "a-z0-9"
+            test = f"{column} RLIKE '(^|[^{sign}]){text}([^{sign}]|$)'"
+        case _:
+            test = f"{operator.upper()}({column}, '{text}')"
+    return f"NOT {test}" if found["no"] else test
+
+
+def _without_now(condition: str) -> tuple[list[str], list[str]]:
+    """Return the parts of a condition joined by AND, and those that depend on the time of the query."""
+    is_either = len(split_outside(condition, " OR ")) > 1
+    parts = [f"({condition})"] if is_either else split_outside(condition, " AND ")
+    of_now = [one for one in parts if _OF_NOW.search(one)]
+    return [one for one in parts if one not in of_now], of_now
 
 
 def _summary(text: str) -> tuple[dict[str, str], list[str], str] | None:
@@ -73,7 +123,7 @@ def _aggregate(name: str, argument: str) -> str | None:
         case "DCOUNT":
             return f"COUNT(DISTINCT {argument})"
         case "COUNTIF":
-            return f"COUNT(*) FILTER (WHERE {condition_of(argument)})"
+            return f"COUNT(*) FILTER (WHERE {_condition(argument)})"
         case "PERCENTILE" if (found := re.fullmatch(r"(\w+)\s*,\s*(\d{1,2})", argument)) is not None:
             return f"PERCENTILE({found[1]}, {int(found[2]) / 100})"
         case _ if name in _FUNCTIONS and argument:

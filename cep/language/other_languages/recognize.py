@@ -10,6 +10,7 @@ from cep.errors import Span
 from cep.language.other_languages.patterns import rule_of_eql, rule_of_esper, rule_of_siddhi
 from cep.language.other_languages.pipes import rule_of_pipes
 from cep.language.other_languages.sql import MATCH_RECOGNIZE, rule_of_match_recognize, rule_of_windows
+from cep.language.other_languages.texts import without_comments
 
 _BLANKS = re.compile(r"\s*")
 
@@ -173,7 +174,11 @@ def other_language(text: str) -> OtherLanguage | None:
         end = text.find("\n", start)
         span = Span(start, len(text.rstrip()) if end < 0 else max(start + 1, end))
         translated = language.rule_of is not None and len(text) <= MAX_TRANSLATED
-        rule = language.rule_of(text[start:]) if translated and language.rule_of is not None else None
+        rule = (
+            language.rule_of(without_comments(text[start:]))
+            if translated and language.rule_of is not None
+            else None
+        )
         help_text = (
             f"{language.page} says how to write it as a rule"
             if language.page.startswith(PAGE)

@@ -166,6 +166,14 @@ def test_what_is_no_other_language_is_not_taken_for_one(text: str) -> None:
         "sequence [process where true] until [x where true]",
         'sequence by a [process where x like~ "y*"] [any where true]',
         "from every e1=A -> e2=B[x > 5 select 1 insert into O",
+        "select * from pattern [every a=A -> b=A(k = a.k) -> c=A(k = a.k) where timer:within(5 min)]",
+        "from every e1=A -> e2=A within 2 months select e1.x insert into O;",
+        "sequence by a with maxspan=1w [any where true] [any where true]",
+        "select * from a, b match_recognize (partition by k pattern (A) define A as true)",
+        "select count(*) as n from a, b group by k, tumble(ts, interval '5' minute)",
+        "select count(*) as n from a group by k, tumble(ts, interval '5' minute, interval '1' minute)",
+        "with w as (select k from t group by k, tumble(ts, interval '5' minute)) select * from w where n > 5",
+        "T | where x has_any ('a') | summarize count() by k, bin(ts, 5m)",
         "T | where a > 5 | summarize arg_max(x, y) by k, bin(ts, 5m)",
         "T | summarize count() by k",
         "T | extend x = 5 | summarize count() by k, bin(ts, 5m)",
@@ -176,6 +184,185 @@ def test_what_cannot_be_translated_is_only_named(text: str) -> None:
     (problem,) = parse(Source("text", text))[1]
     assert problem.code == "E0117"
     assert "\n" not in problem.help
+
+
+_MATCH = "MATCH_RECOGNIZE (PARTITION BY sym ORDER BY ts {} PATTERN (A B) DEFINE B AS B.price > 3)"
+_TUMBLE = "TUMBLE(ts, INTERVAL '10' MINUTE)"
+_EPL = "select * from pattern [every a=quotes -> b=quotes(sym = a.sym)]"
+_SIDDHI = "from every e1=quotes -> e2=quotes[sym == e1.sym] select e2.ask as ask {} insert into O;"
+_KQL = "quotes | where {} | summarize n = count() by sym, bin(ts, 10m)"
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        (f"SELECT * FROM quotes {_MATCH} AS T WHERE T.p > 100", ["WHERE T.p > 100"]),
+        (f"SELECT * FROM quotes {_MATCH} T ORDER BY p LIMIT 3;", ["ORDER BY p", "LIMIT 3"]),
+        (f"SELECT * FROM quotes {_MATCH}; SELECT a FROM b", ["SELECT a FROM b"]),
+        (f"SELECT p * 2 AS q, T.r FROM quotes {_MATCH} AS T", ["SELECT p * 2 AS q"]),
+        (
+            f"SELECT * FROM quotes q {_MATCH}".replace("ORDER BY ts", "ORDER BY q.ts DESC"),
+            ["ORDER BY ts DESC"],
+        ),
+        (
+            f"SELECT * FROM (SELECT *, ask / 2 AS half FROM quotes WHERE price > 0 LIMIT 9) {_MATCH}",
+            ["SELECT ask / 2 AS half", "LIMIT 9", "WHERE price > 0 before the pattern"],
+        ),
+        (
+            f"WITH c AS (SELECT * FROM quotes) SELECT * FROM c {_MATCH}",
+            ["WITH c AS (SELECT * FROM quotes)"],
+        ),
+        (
+            f"SELECT * FROM quotes {_MATCH.format('MEASURES A.x AS x, CLASSIFIER() AS c')}",
+            ["CLASSIFIER() AS c"],
+        ),
+        (
+            f"SELECT * FROM quotes {_MATCH.format('MEASURES SUM(A.x) AS x ALL ROWS PER MATCH')}",
+            ["up to each row, SUM(A.x) AS x: a rule measures the whole match"],
+        ),
+        (
+            f"SELECT sym, COUNT(*) AS n FROM quotes GROUP BY sym, {_TUMBLE} ORDER BY n DESC LIMIT 10",
+            ["ORDER BY n DESC", "LIMIT 10"],
+        ),
+        (
+            "SELECT COUNT(*) AS n FROM quotes q JOIN l ON q.a = l.a "
+            f"GROUP BY sym, {_TUMBLE} UNION ALL SELECT 1 FROM x",
+            ["JOIN l ON q.a = l.a", "UNION ALL SELECT 1 FROM x"],
+        ),
+        (
+            f"SELECT COUNT(*) AS n, UPPER(sym) FROM quotes GROUP BY sym, UPPER(at), {_TUMBLE}",
+            ["SELECT UPPER(sym)", "GROUP BY UPPER(at)"],
+        ),
+        (
+            f"{_EPL} where b.ask > 10 having count(*) > 4 output first every 5 minutes",
+            ["WHERE b.ask > 10", "HAVING count(*) > 4", "OUTPUT first every 5 minutes"],
+        ),
+        (f"context PerDay {_EPL} as p; select * from O", ["context PerDay", "SELECT * FROM O"]),
+        (_EPL.replace("*", "a.ask, count(*) as n, a"), ["select count(*) as n", "select a"]),
+        (_EPL.replace(")]", ") -> c=quotes(ask > 3)]"), ["c of any sym: here all steps have the same"]),
+        (
+            _EPL.replace("every ", ""),
+            ["without `every` only one match is found ever; SUPPRESS FOR 36500 DAYS finds one for each key"],
+        ),
+        (
+            _SIDDHI.format("having ask > 600 output first every 5 min"),
+            ["HAVING ask > 600", "OUTPUT first every 5 min"],
+        ),
+        (
+            _SIDDHI.format("").replace("every ", ""),
+            ["without `every` only one match is found ever; SUPPRESS FOR 36500 DAYS finds one for each key"],
+        ),
+        (
+            f"from S[x > 5] select x insert into M; {_SIDDHI.format('')}",
+            ["from S[x > 5] SELECT x INSERT into M"],
+        ),
+        (
+            f"partition with (x > 5 as 'big' of quotes) begin {_SIDDHI.format('')} end;",
+            ["partition with (x > 5 as 'big' of quotes)"],
+        ),
+        (_KQL.format("TimeGenerated > ago(1h) and ask > 5"), ["where TimeGenerated > ago(1h)"]),
+        (f"{_KQL.format('ask > 5')} | where n > 5 | top 10 by n", ["top 10 by n"]),
+    ],
+)
+def test_what_the_rule_lacks_is_named(text: str, missing: list[str]) -> None:
+    text = text.replace("{}", "")
+    found = other_language(text)
+    assert found is not None
+    assert found.rule is not None
+    assert parse(Source("text", text))[1][0].help.endswith(f":\n{found.rule}")
+    assert re.findall("^-- not translated: (.*)$", found.rule, re.MULTILINE) == missing
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            f"SELECT q.sym, COUNT(*) n FROM quotes q WHERE q.at = 'from a.q.b' "
+            f"GROUP BY q.sym, {_TUMBLE.replace('ts', 'q.ts')} HAVING n > 5",
+            ["PARTITION BY sym", "WHERE at = 'from a.q.b'", "HAVING COUNT(*) > 5", "MEASURES COUNT(*) AS n"],
+        ),
+        (
+            "SELECT COUNT(*) AS n FROM (SELECT * FROM quotes WHERE a OR b) AS q WHERE q.c "
+            f"GROUP BY sym, {_TUMBLE}",
+            ["FROM quotes", "WHERE (a OR b) AND (c)"],
+        ),
+        (
+            f"SELECT COUNT(*) AS n FROM quotes GROUP BY {_TUMBLE}",
+            ["PARTITION BY key  -- every rule has a key: write its column here"],
+        ),
+        (
+            "SELECT * FROM (SELECT * FROM quotes) MATCH_RECOGNIZE (PATTERN (A B) "
+            "DEFINE B AS B.x > PREV(A.x) -- up\n  AND B.y > 3)",
+            [
+                "FROM quotes",
+                "PARTITION BY key  -- every rule has a key: write its column here",
+                "  B AS B.x > PREV(A.x) AND B.y > 3,",
+            ],
+        ),
+        (
+            "select a.ask, b[0].bid as c, b[1].bid as d, b.ask - a.ask as e from pattern "
+            "[every (a=quotes(x > 5, y > 6 or z) -> b=quotes(sym = a.sym)) where timer:within(1 min 30 sec)]",
+            [
+                "WITHIN < 90 SECONDS",
+                "  a AS x > 5 AND (y > 6 OR z),",
+                "  a.ask AS a_ask,",
+                "  FIRST(b.bid) AS c,",
+                "  FIRST(b.bid, 1) AS d,",
+                "  b.ask - a.ask AS e",
+            ],
+        ),
+        (
+            "partition with (card of A, number of B) begin from every e1=A<2:> -> e2=B "
+            "select e1[last].x as l, e1[last - 1].x as k, e2.y insert into O; end;",
+            ["PARTITION BY A.card = B.number", "  LAST(e1.x) AS l,", "  LAST(e1.x, 1) AS k,", "  e2.y AS y"],
+        ),
+        (
+            'sequence by a [any where x like "a_*"] [any where y == "this or  that"]',
+            ["  a AS x LIKE 'a\\_%',", "  b AS y = 'this or  that'"],
+        ),
+        (_KQL.format('at has "Ab"'), ["WHERE LOWER(at) RLIKE '(^|[^a-z0-9])ab([^a-z0-9]|$)'"]),
+        (_KQL.format('at contains "A%"'), ["WHERE CONTAINS(LOWER(at), 'a%')"]),
+        (_KQL.format('at startswith "Ab"'), ["WHERE STARTSWITH(LOWER(at), 'ab')"]),
+        (_KQL.format('at !endswith_cs "Ab"'), ["WHERE NOT ENDSWITH(at, 'Ab')"]),
+        (_KQL.format('at =~ "Ab" or at !~ "C"'), ["WHERE (LOWER(at) = 'ab' OR LOWER(at) != 'c')"]),
+        (
+            _KQL.format('at == "x has " and at == "bed and breakfast"'),
+            ["WHERE at = 'x has ' AND at = 'bed and breakfast'"],
+        ),
+    ],
+)
+def test_what_is_certain_is_translated(text: str, lines: list[str]) -> None:
+    found = other_language(text)
+    assert found is not None
+    assert found.rule is not None
+    assert parse(Source("rule", found.rule))[1] == []
+    assert "not translated" not in found.rule
+    assert [line for line in found.rule.splitlines() if line in lines] == lines
+
+
+def test_prev_of_another_variable_keeps_its_meaning() -> None:
+    found = other_language(
+        "SELECT * FROM payments MATCH_RECOGNIZE (PARTITION BY card ORDER BY ts MEASURES A.amount AS first "
+        "AFTER MATCH SKIP TO NEXT ROW PATTERN (A B C) "
+        "DEFINE B AS B.amount > A.amount, C AS C.amount > PREV(A.amount))"
+    )
+    assert found is not None
+    assert found.rule is not None
+    streams, _ = parse_streams(Source("streams", blocks(PAGE, "yaml")[0]))
+    rows = _payments(("10:00:00", 1), ("10:01:00", 10), ("10:02:00", 20), ("10:03:00", 5))
+    assert [match["first"] for match in find_matches(found.rule, streams, rows)] == [10.0]
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("Grand HOTEL", True), ("a_hotel", True), ("hotels", False)])
+def test_has_of_kql_finds_whole_terms(name: str, is_found: bool) -> None:
+    found = other_language(
+        'events | where user_name has "Hotel" | summarize n = count() by host_id, bin(ts, 1m)'
+    )
+    assert found is not None
+    assert found.rule is not None
+    streams, _ = parse_streams(Source("streams", blocks(PAGE, "yaml")[0]))
+    rows = [{**_events(("10:00:00", "process", "", 0))[0], "user_name": name}]
+    assert len(find_matches(found.rule, streams, rows)) == is_found
 
 
 @pytest.mark.parametrize(
