@@ -220,8 +220,8 @@ class Call:
             self._limiters[NAME] = FirstOfDays(limit, self.rules)
 
     def push_all(self, parcels: Iterable[Parcel]) -> None:
-        """Push parcels."""
-        for parcel in parcels:
+        """Push parcels, events in the order in which they arrived (`parcels.arrival`)."""
+        for parcel in sorted(parcels, key=_arrived):
             self.push(parcel)
 
     def push(self, parcel: Parcel) -> None:
@@ -363,6 +363,10 @@ def carried_rows(matches: pa.Table, schema: pa.Schema, rules: RuleSet, ended_by:
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _arrived(parcel: Parcel) -> str:
+    return parcel.text or "" if parcel.contents is Contents.EVENTS else ""
 
 
 def _text(parcel: Parcel) -> str:

@@ -259,9 +259,7 @@ class KeyGroups:
         self.delivery.shared.require()
         tables = tables_of(self.rules.programs, self.tables, {})
         call = Call(Chain(self.rules, tables=tables), gets_whole=self._gets_late)
-        for batch in batches:
-            call.push_all(of_batch(batch))
-            del batch  # otherwise the last one stays in memory until the end
+        call.push_all(parcel for batch in batches for parcel in of_batch(batch))
         call.finish()
         context = TaskContext.get()
         assert context is not None
@@ -284,11 +282,14 @@ class KeyGroups:
         tables = tables_of(self.rules.programs, self.tables, {})
         chain = Chain(self.rules, tables=tables, stage=stage, forward=forward)
         call = Call(chain, gets_whole=self._gets_late)
+        due: list[Parcel] = []
         for batch in batches:
             now, later = later_parcels(batch, self.rules.chains.stages, stage)
-            call.push_all(of_batch(now))
+            due += of_batch(now)
             if later.num_rows:
                 yield as_output(later) if is_last else later
+        call.push_all(due)
+        del due  # otherwise it stays in memory until the end
         call.finish()
         context = TaskContext.get()
         assert context is not None

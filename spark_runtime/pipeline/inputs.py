@@ -104,8 +104,10 @@ class Inputs:
             for n_bytes, part in self._planners[name].ranges(self._offset(name, done), end)
         ]
 
-    def shares(self, ranges: Sequence[tuple[str, int, Range]], n_tasks: int) -> list[Share]:
-        """Return ranges as at most `n_tasks` shares."""
+    def shares(
+        self, ranges: Sequence[tuple[str, int, Range]], n_tasks: int
+    ) -> tuple[list[Share], list[list[int]]]:
+        """Return ranges as at most `n_tasks` shares, and `Plan.order`."""
         return shares(ranges, n_tasks, self._sources)
 
     def is_partitioned(self, ranges: Sequence[tuple[str, int, Range]]) -> bool:

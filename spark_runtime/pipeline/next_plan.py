@@ -134,7 +134,7 @@ class NextPlan:
     def _new(self, done: Done, offsets: Mapping[str, Offset], *, ends: bool = False) -> Plan:
         inputs, watermark = self._inputs, self._watermark
         ranges = inputs.ranges(done.offsets, offsets)
-        shares = inputs.shares(ranges, self._n_tasks)
+        shares, order = inputs.shares(ranges, self._n_tasks)
         remaining = inputs.remaining(done, offsets)
         waits = done.waits
         clock_us = None if waits is None else waits.clock_us(done.watermark_us, self._by_clock(done, offsets))
@@ -145,6 +145,7 @@ class NextPlan:
             ends,
             asks=waits is not None and waits.must_ask,
             lost=inputs.lost(),
+            order=order,
         )
         is_split = watermark.rule.follows is Follows.SLOWEST and inputs.is_partitioned(ranges)
         is_several = watermark.has_several(done) or remaining.unread or is_split

@@ -67,7 +67,7 @@ from spark_runtime.tables.content import text_of, timed_inputs
 from spark_runtime.tables.static import StaticFile, StaticTables
 from spark_runtime.wire.key_groups import require_few
 from spark_runtime.wire.parcels import PARCEL_SCHEMA
-from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
+from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, Plan, shares
 from spark_runtime.wire.shared import SharedFolders, SharesFolder, require_gone
 
 _POLL_SECONDS = 0.25
@@ -273,11 +273,11 @@ class BatchRun(PipelineRun):
         sources, of_spark = self._sources(None)
         flow = replace(self.flow(self._n_partitions(), None, sources.values()), tables=tables.now)
         ranges = [(name, *item) for name, source in sources.items() for item in source.everything()]
-        parts = shares(ranges, self._n_tasks, sources)
+        parts, order = shares(ranges, self._n_tasks, sources)
         frames = self._parcels_of_spark(of_spark, flow)
         if parts:
             slots = self.spark.range(0, len(parts), 1, len(parts))
-            reader = ShareReader(sources, flow.packer, parts, self.shared)
+            reader = ShareReader(sources, flow.packer, Plan(parts, order=order), self.shared)
             frames.append(slots.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
         parcels = reduce(DataFrame.unionByName, frames)
         self.warming.join()

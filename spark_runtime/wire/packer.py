@@ -60,11 +60,12 @@ class Packer:
         counts: Counts,
         *,
         may_be_late: bool = False,
+        arrived: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield a chunk of `stream` as parcels; events at or before `watermark_us` are late.
 
         The counts of the chunk are added to `counts` (`counted`). `may_be_late`: only the operator knows the
-        watermark, so it also gets the complete events.
+        watermark, so it also gets the complete events. `arrived`: see `parcels.arrival`.
         """
         rules = self.rules
         counts.add(count_chunk(chunk, stream))
@@ -81,11 +82,11 @@ class Packer:
         for number, program in enumerate(rules.programs):
             if stream in program.streams:
                 prepared, rows = prepare_rows(program, events, stream)
-                yield from self.of_events(number, prepared)
+                yield from self.of_events(number, prepared, arrived)
                 if may_be_late:
                     yield from self._of_first(number, prepared, rows, events, is_new, stream)
         if stream.table is not None and events.num_rows:
-            yield from self._of_versions(stream, events, may_be_late=may_be_late)
+            yield from self._of_versions(stream, events, arrived, may_be_late=may_be_late)
         if rules.has_silent_windows and events.num_rows:
             yield self._extent(stream, events, may_be_late=watermark_us is None)
         if DEAD in self.kinds:
@@ -133,7 +134,9 @@ class Packer:
         label = [self._label(text)]
         return parcels(label, contents, texts=[text], data=[data], latest_us=latest_us)
 
-    def of_events(self, number: int, events: pa.Table) -> Iterator[pa.RecordBatch]:
+    def of_events(
+        self, number: int, events: pa.Table, arrived: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield prepared events of program `number` as parcels of their key groups."""
         groups = self._groups(number, events)
         order = np.argsort(groups, kind="stable")  # numbers of 16 bits are sorted by counting
@@ -143,11 +146,11 @@ class Packer:
         for label, end in zip(self.labels, ends.tolist(), strict=True):
             if end > start:
                 data = record_bytes(events.slice(start, end - start))
-                yield parcels([label], Contents.EVENTS, program=number, data=[data])
+                yield parcels([label], Contents.EVENTS, program=number, texts=[arrived], data=[data])
             start = end
 
     def _of_versions(
-        self, table: Stream, versions: pa.Table, *, may_be_late: bool
+        self, table: Stream, versions: pa.Table, arrived: str | None, *, may_be_late: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield versions of a table for the rules that join it, for the key group of their key or for all."""
         for number, program in enumerate(self.rules.programs):
@@ -156,10 +159,13 @@ class Packer:
                     continue
                 prepared = prepare_versions(program, at, versions)
                 if joined.is_co_partitioned:
-                    yield from self.of_events(number, prepared)
+                    yield from self.of_events(number, prepared, arrived)
                 elif prepared.num_rows:
-                    of_each = [record_bytes(plain_table(prepared))] * len(self.labels)
-                    yield parcels(self.labels, Contents.EVENTS, program=number, data=of_each)
+                    n = len(self.labels)
+                    of_each = [record_bytes(plain_table(prepared))] * n
+                    yield parcels(
+                        self.labels, Contents.EVENTS, program=number, texts=[arrived] * n, data=of_each
+                    )
         if may_be_late:
             data = record_bytes(plain_table(versions).cast(event_table_schema(table)))
             yield self._parcel(Contents.MAY_BE_LATE, table.name, data)

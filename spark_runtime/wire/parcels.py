@@ -28,7 +28,8 @@ class Contents(IntEnum):
     """The contents of a parcel. *Text* and *data* are the fields of `Parcel`."""
 
     EVENTS = 0
-    """Prepared events of a program, or versions of its tables. Data: its `event_schema`."""
+    """Prepared events of a program, or versions of its tables. Data: its `event_schema`. Text: `arrival`, or
+    None."""
 
     COUNTS = 1
     """Text: `cep.counts.Counts` as JSON."""
@@ -97,6 +98,13 @@ class Parcel(NamedTuple):
     program: int | None
     text: str | None
     data: bytes | pa.Buffer | None
+
+
+def arrival(place: int, chunk: int) -> str:
+    """Return a text that sorts parcels of events in the order in which these arrived, however Spark brings
+    them: by the place of their range in the micro-batch (`Plan.order`), then by their chunk in it.
+    """
+    return f"{place:09}:{chunk:09}"
 
 
 def parcels(

@@ -54,6 +54,8 @@ class Plan:
       the watermark by events and never None. None: only events move it.
     - `asks`: whether every key group is called, even without events, so that it reports its deadline.
     - `tables`: by static table, the digest of its content in this micro-batch.
+    - `order`: for each share, the places of its ranges in the order in which their records arrived. Empty in
+      plans of earlier versions.
     - `lost`: by stream, the number of records that were removed before any plan contained them. The plan
       ensures that they count once.
     - `identity`: a hash of this plan and all plans before it. So it distinguishes micro-batches with the same
@@ -70,6 +72,7 @@ class Plan:
     tables: Mapping[str, str] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
     identity: str = ""
+    order: Sequence[Sequence[int]] = field(default_factory=list)
 
     def following(self, identity: str) -> Plan:
         """Return the plan with its identity, given the identity of the plan before it."""
@@ -84,7 +87,7 @@ class Plan:
     def to_json(self) -> str:
         """Return the plan as JSON."""
         reached = self.reached.to_json()
-        rare = ("tables", "lost")
+        rare = ("tables", "lost", "order")
         members = [f.name for f in dataclasses.fields(self) if f.name not in ("reached", *rare)]
         members += [name for name in rare if getattr(self, name)]
         return json.dumps({**{name: getattr(self, name) for name in members}, "reached": reached})
@@ -102,6 +105,7 @@ class Plan:
             found.get("tables", {}),
             found.get("lost", {}),
             found.get("identity", ""),
+            found.get("order", []),
         )
         return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"], *more)
 
@@ -143,23 +147,25 @@ def time_of_task(name: str) -> int | None:
 
 def shares(
     ranges: Sequence[tuple[str, int, Range]], n_tasks: int, sources: Mapping[str, Source]
-) -> list[Share]:
+) -> tuple[list[Share], list[list[int]]]:
     """Return ranges (stream, size in bytes, range) as at most `n_tasks` shares of about equal size.
 
-    If devices have their own clocks, the ranges of a source partition stay together and in order.
+    The ranges are given in the order in which their records arrived; also return their places in this order
+    (`Plan.order`). If devices have their own clocks, the ranges of a source partition stay together.
     """
-    together: dict[Any, tuple[int, Share]] = {}
+    together: dict[Any, tuple[int, list[int]]] = {}
     for number, (stream, n_bytes, part) in enumerate(ranges):
         source = sources[stream]
         is_ordered = source.stream.device_clock is not None
         key = (stream, source.partition(part)) if is_ordered else number
-        size, share = together.setdefault(key, (0, []))
-        share.append((stream, part))
-        together[key] = size + n_bytes, share
-    parts: list[Share] = [[] for _ in range(min(n_tasks, len(together)))]
-    sizes = [0] * len(parts)
-    for n_bytes, share in sorted(together.values(), key=lambda item: -item[0]):
+        size, places = together.setdefault(key, (0, []))
+        places.append(number)
+        together[key] = size + n_bytes, places
+    order: list[list[int]] = [[] for _ in range(min(n_tasks, len(together)))]
+    sizes = [0] * len(order)
+    for n_bytes, places in sorted(together.values(), key=lambda item: -item[0]):
         smallest = sizes.index(min(sizes))
-        parts[smallest] += share
+        order[smallest] += places
         sizes[smallest] += n_bytes
-    return parts
+    order = [sorted(places) for places in order]
+    return [[(ranges[n][0], ranges[n][2]) for n in places] for places in order], order

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pyarrow as pa
 import pytest
 
@@ -10,12 +12,16 @@ from cep.counts import Counts
 from cep.engine.chains.chain import Chain
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
+from cep.formats.chunks import Chunk
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.rule_set import Corrections
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
+from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.call import Call, carried_rows
 from spark_runtime.sinks.delivery import ALL_AS_ROWS
 from spark_runtime.wire.output import COUNTS, KIND, OUTPUT_SCHEMA, TEXT, carried_schema
-from spark_runtime.wire.parcels import Contents, Parcel, record_bytes
+from spark_runtime.wire.packer import Packer
+from spark_runtime.wire.parcels import Contents, Parcel, arrival, of_batch, record_bytes
 from tests.unit.engine.events import SECOND, STREAM, events
 
 RULE = "RULE r FROM events PARTITION BY k PATTERN a -> b WITHIN 10 SECONDS DEFINE a AS x < 1, b AS x > 1"
@@ -95,3 +101,26 @@ def test_rows_of_a_rule_beside_a_view_have_a_revision_and_a_kind() -> None:
     )
     [carried] = found.to_pylist()
     assert (carried["revision"], carried["kind"], carried["since"]) == (0, "match", None)
+
+
+def test_events_are_taken_in_the_order_of_their_arrival_however_spark_brings_them() -> None:
+    table = Stream(
+        "t",
+        (Field("k", "string"), Field("at", "timestamp"), Field("v", "bigint")),
+        "at",
+        table=TableSettings(("k",), TableKind.CHANGELOG),
+    )
+    rules = compile_sources([Source("r", "VIEW v KEY k FROM t SELECT v")], {"t": table}).rule_set
+    schema = event_table_schema(table)
+    packer = Packer(rules, (0,))
+    found = {}
+    for value, arrived in ((2, arrival(9, 0)), (3, arrival(10, 1)), (1, arrival(0, 3))):
+        rows = pa.Table.from_pylist([{"k": "x", "at": 5, "v": value}], schema)
+        chunk = Chunk(rows, DEAD_LETTER_SCHEMA.empty_table())
+        batches = packer.chunk(chunk, table, None, Counts(), arrived=arrived)
+        found[value] = [parcel for batch in batches for parcel in of_batch(batch)]
+    for order in permutations(found):
+        call = Call(Chain(rules), gets_whole=False)
+        call.push_all(parcel for value in order for parcel in found[value])
+        call.finish()
+        assert [row["v"] for each in call.found.matches for row in each.to_pylist()] == [3]

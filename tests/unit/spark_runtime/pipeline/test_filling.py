@@ -149,8 +149,8 @@ class Life:
     def _computed(
         self, flow: Dataflow, source: Any, plan: Any, batch: MicroBatch, turn: RuleTurn, sinks: Any
     ) -> Counts:
-        reader = ShareReader({"t": source}, flow.packer, plan.shares)
-        found = [reader._share(share, plan.reached) for share in plan.shares]
+        reader = ShareReader({"t": source}, flow.packer, plan)
+        found = [reader._share(plan, number) for number in range(len(plan.shares))]
         parcels = [parcel for share in found for each in share for parcel in of_batch(each)]
         state = self.checkpoint / f"state-{batch.number - 1}"
         value = state.read_bytes() if state.exists() else None
