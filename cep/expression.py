@@ -252,10 +252,12 @@ FUNCTIONS: dict[str, str] = {
     "minute": "TIMESTAMP to BIGINT",
     "second": "TIMESTAMP to BIGINT",
     "date_trunc": "STRING literal (a unit in lower case), TIMESTAMP to TIMESTAMP",
+    "from_utc_timestamp": "TIMESTAMP, STRING literal (a zone): what the zone's clocks show at that time",
+    "to_utc_timestamp": "TIMESTAMP, STRING literal (a zone): the first time at which its clocks show that",
     "unix_seconds": "TIMESTAMP to BIGINT, rounded down",
     "unix_millis": "TIMESTAMP to BIGINT, rounded down",
     "unix_micros": "TIMESTAMP to BIGINT",
-    "timestamp_seconds": "BIGINT to TIMESTAMP",
+    "timestamp_seconds": "BIGINT to TIMESTAMP; NULL outside the years 1 to 9999, as with + and -",
     "timestamp_millis": "BIGINT to TIMESTAMP",
     "timestamp_micros": "BIGINT to TIMESTAMP",
 }

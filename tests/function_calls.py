@@ -12,6 +12,8 @@ _T, _N, _D, _TIME = Type.STRING, Type.BIGINT, Type.DOUBLE, Type.TIMESTAMP
 Shape = tuple[str, Type, tuple[Type | tuple[int | str, ...], ...]]
 """A function, what it gives, and for each argument its type or the constants it may be."""
 
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Apia")
+
 EXACT: tuple[Shape, ...] = (
     *[(name, _T, (_T,)) for name in ("lower", "upper", "trim", "ltrim", "rtrim", "reverse")],
     ("length", _N, (_T,)),
@@ -36,6 +38,7 @@ EXACT: tuple[Shape, ...] = (
     ("distance_km", _D, (_D, _D, _D, _D)),
     *[(name, _N, (_TIME,)) for name in (*DATE_PARTS, "unix_seconds", "unix_millis", "unix_micros")],
     ("date_trunc", _TIME, (TRUNC_UNITS, _TIME)),
+    *[(f"{way}_utc_timestamp", _TIME, (_TIME, ZONES)) for way in ("from", "to")],
     *[(f"timestamp_{unit}", _TIME, (_N,)) for unit in ("seconds", "millis", "micros")],
 )
 """Functions with the same value, to the last bit, in every evaluator."""

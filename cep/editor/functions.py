@@ -83,6 +83,8 @@ _VALUES = (
     ("MINUTE(t)", "BIGINT", "the minute of a time in UTC"),
     ("SECOND(t)", "BIGINT", "the second of a time in UTC"),
     ("DATE_TRUNC('unit', t)", "TIMESTAMP", "the start of the year, month, day, hour, ... of a time in UTC"),
+    ("FROM_UTC_TIMESTAMP(t, 'zone')", "TIMESTAMP", "what the clocks of a time zone show at t"),
+    ("TO_UTC_TIMESTAMP(t, 'zone')", "TIMESTAMP", "the first time at which the clocks of a time zone show t"),
     ("UNIX_SECONDS(t)", "BIGINT", "seconds since 1970, rounded down"),
     ("UNIX_MILLIS(t)", "BIGINT", "milliseconds since 1970, rounded down"),
     ("UNIX_MICROS(t)", "BIGINT", "microseconds since 1970"),

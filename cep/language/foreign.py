@@ -74,6 +74,7 @@ _EXPRESSION_SIGNS = {
 """Sign in an expression -> what to write."""
 
 _EXPRESSION_WORDS = {
+    "AT": "write FROM_UTC_TIMESTAMP({a}, 'Europe/Berlin') for what the clocks of a zone show",
     "ILIKE": "write LOWER({a}) LIKE {lower}",
     "ISNULL": "write {a} IS NULL",
     "NOTNULL": "write {a} IS NOT NULL",

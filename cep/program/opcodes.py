@@ -111,7 +111,7 @@ class Code(IntEnum):
     DATE_PART = 38  # arg: place in DATE_PARTS
     DATE_TRUNC = 39  # arg: place in TRUNC_UNITS
     FLOOR_DIV = 40  # by arg
-    SCALE = 41  # times arg
+    SCALE = 41  # times arg; NULL outside the years 1 to 9999 of microseconds since 1970
     ROUND_F = 42  # to arg digits
     SIGN_F = 43
     EXP_F = 44

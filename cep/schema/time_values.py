@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -315,6 +316,19 @@ def times_of_timestamps(values: pa.Array, zone: str) -> tuple[pa.Array, Mask]:
 # ---------------------------------------------------------------- local times
 
 
+def local_times(times: pa.Array, zone: str) -> pa.Array:
+    """Return what the clocks of `zone` show at `times`; NULL outside the years 1 to 9999.
+
+    Parameters
+    ----------
+    times : int64
+        Microseconds since 1970 in UTC, in the years 1 to 9999. The result counts on the zone's clocks.
+    """
+    shown = np.asarray(pc.fill_null(times, 0))
+    shown = shown + _offsets(shown, zone, is_local=False)
+    return _all_in_years(pa.array(shown, mask=where_true(pc.is_null(times))), np.zeros(len(times), bool))[0]
+
+
 def times_of_local(times: pa.Array, zone: str) -> tuple[pa.Array, Mask]:
     """Return local times of `zone` as times in UTC, and a mask of those outside the years 1 to 9999."""
     times, bad = _all_in_years(times, np.zeros(len(times), dtype=bool))
@@ -323,28 +337,40 @@ def times_of_local(times: pa.Array, zone: str) -> tuple[pa.Array, Mask]:
 
 def _from_zone(times: pa.Array, is_local: Mask, zone: str) -> pa.Array:
     """Return `times` in UTC. Rows that `is_local` marks are local times of `zone` in the years 1 to 9999."""
-    local = np.asarray(pc.fill_null(times, 0))[is_local]
-    hours, hour_of = np.unique(local // _HOUR_US, return_inverse=True)
-    offsets = [_offset_of_hour(zone, hour) for hour in hours.tolist()]
-    known = np.array([0 if offset is None else offset for offset in offsets], np.int64)
-    of_row = known[hour_of]
-    for at, offset in enumerate(offsets):
-        if offset is None:
-            rows = np.flatnonzero(hour_of == at)
-            of_row[rows] = [offset_us(zone, us) for us in local[rows].tolist()]
     result = np.asarray(pc.fill_null(times, 0)).copy()
-    result[is_local] -= of_row
+    result[is_local] -= _offsets(result[is_local], zone, is_local=True)
     return pa.array(result, mask=where_true(pc.is_null(times)))
 
 
-@lru_cache(maxsize=100_000)
-def _offset_of_hour(zone: str, hour: int) -> int | None:
-    """Return how far the clocks of `zone` are ahead of UTC in an hour of local time.
+def _offsets(times_us: I64, zone: str, *, is_local: bool) -> I64:
+    """Return how far the clocks of `zone` are ahead of UTC at times, which are local or UTC."""
+    offset_at = offset_us if is_local else offset_at_us
+    hours, hour_of = np.unique(times_us // _HOUR_US, return_inverse=True)
+    offsets = [_offset_of_hour(offset_at, zone, hour) for hour in hours.tolist()]
+    known = np.array([0 if offset is None else offset for offset in offsets], np.int64)
+    found: I64 = known[hour_of]
+    for at, offset in enumerate(offsets):
+        if offset is None:
+            rows = np.flatnonzero(hour_of == at)
+            found[rows] = [offset_at(zone, us) for us in times_us[rows].tolist()]
+    return found
 
-    Return None if the offset changes within the hour.
-    """
-    first = offset_us(zone, hour * _HOUR_US)
-    return first if first == offset_us(zone, (hour + 1) * _HOUR_US - 1) else None
+
+@lru_cache(maxsize=100_000)
+def _offset_of_hour(offset_at: Callable[[str, int], int], zone: str, hour: int) -> int | None:
+    """Return how far the clocks of `zone` are ahead of UTC in an hour; None: this changes within the hour."""
+    first = offset_at(zone, hour * _HOUR_US)
+    return first if first == offset_at(zone, (hour + 1) * _HOUR_US - 1) else None
+
+
+def offset_at_us(zone: str, time_us: int) -> int:
+    """Return how far the clocks of `zone` are ahead of UTC at a time of the years 1 to 9999."""
+    time_us = min(
+        max(time_us, FIRST_US + _DAY_US), END_US - _DAY_US - 1
+    )  # Python has no local year 0 or 10000
+    offset = (_EPOCH + timedelta(microseconds=time_us)).astimezone(ZoneInfo(zone)).utcoffset()
+    assert offset is not None
+    return offset // _MICROSECOND
 
 
 def offset_us(zone: str, local_us: int) -> int:

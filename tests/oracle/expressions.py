@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_never
+from zoneinfo import ZoneInfo
 
 from cep.expression import (
     IN_TAKEN,
@@ -32,6 +33,8 @@ Taken = Mapping[str, Sequence[Event]]
 
 _INT64 = range(-(2**63), 2**63)
 _DAY_US = 86_400_000_000
+_DAY_1970 = date(1970, 1, 1).toordinal()
+_YEARS_1_TO_9999 = range((1 - _DAY_1970) * _DAY_US, (date.max.toordinal() + 1 - _DAY_1970) * _DAY_US)
 _INTEGERS = (Type.BIGINT, Type.TIMESTAMP, Type.INTERVAL)
 
 
@@ -156,7 +159,8 @@ def _call(call: Call, event: Event | None, taken: Taken) -> Any:
             if any(arg is None for arg in args):
                 return None
             value = _FUNCTIONS[function](*args)
-            return None if call.type in _INTEGERS and value is not None and value not in _INT64 else value
+            limits = _YEARS_1_TO_9999 if call.type is Type.TIMESTAMP else _INT64
+            return None if call.type in _INTEGERS and value is not None and value not in limits else value
 
 
 def _divide(a: float, b: float) -> float | None:
@@ -309,6 +313,31 @@ def _date_trunc(unit: str, time_us: int) -> int:
     return (time_us // _DAY_US - back) * _DAY_US
 
 
+_TWO_DAYS = timedelta(days=2)
+
+
+def _from_utc(time_us: int, zone: str) -> int:
+    """Return what the clocks of a zone show; on the first and last days of all as after and before them."""
+    time = _near(time_us).replace(tzinfo=UTC).astimezone(ZoneInfo(zone))
+    offset = time.utcoffset()
+    assert offset is not None
+    return time_us + offset // timedelta(microseconds=1)
+
+
+def _to_utc(time_us: int, zone: str) -> int:
+    """Return when the clocks of a zone show a time; when they skip it, they are as before the gap."""
+    offset = ZoneInfo(zone).utcoffset(_near(time_us))
+    assert offset is not None
+    return time_us - offset // timedelta(microseconds=1)
+
+
+def _near(time_us: int) -> datetime:
+    low, high = datetime.min + _TWO_DAYS, datetime.max - _TWO_DAYS
+    since_1970 = timedelta(microseconds=time_us)
+    epoch = datetime(1970, 1, 1)
+    return min(max(since_1970, low - epoch), high - epoch) + epoch
+
+
 def _substring(text: str, position: int, length: int) -> str:
     """Return the `length` letters from `position` on. Letters are counted from 1.
 
@@ -336,6 +365,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "unix_seconds": lambda time_us: time_us // 1_000_000,
     "unix_millis": lambda time_us: time_us // 1_000,
     "unix_micros": lambda time_us: time_us,
+    "from_utc_timestamp": _from_utc,
+    "to_utc_timestamp": _to_utc,
     "timestamp_seconds": lambda number: number * 1_000_000,
     "timestamp_millis": lambda number: number * 1_000,
     "timestamp_micros": lambda number: number,

@@ -27,7 +27,8 @@ _TEMPLATES = {
     "S": "UPPER({S})|COALESCE({S}, {S})|CASE WHEN {B} THEN {S} END|GREATEST({S}, {S})|'DE'|'x'"
     "|TRIM({S})|LEFT({S}, 2)|SUBSTRING({S}, LENGTH({S}))|REPLACE({S}, 'a', {S})|SPLIT_PART({S}, '-', 1)"
     "|CAST(COUNT({v}.*) AS STRING)|NULLIF({S}, {S})|u.country",
-    "T": "({T} + {I})|MIN({v}.ts)|TIMESTAMP '2020-01-01'|DATE_TRUNC('HOUR', {T})|TIMESTAMP_SECONDS(COUNT(*))",
+    "T": "({T} + {I})|MIN({v}.ts)|TIMESTAMP '2020-01-01'|DATE_TRUNC('HOUR', {T})|TIMESTAMP_SECONDS(COUNT(*))"
+    "|FROM_UTC_TIMESTAMP({v}.ts, 'Asia/Kolkata')",
     "I": "({T} - {T})|ABS({I})|({I} + {I})|5 MINUTES",
     "B": "({N} {cmp} {N})|({S} {cmp} {S})|({T} {cmp} {T})|({I} {cmp} {I})|({B} = {B})|({B} AND {B})"
     "|({B} OR {B})|NOT ({B})|({N} IS NULL)|({S} IS NOT NULL)|({B} IS NOT TRUE)|({S} IN ('x', 'DE'))"

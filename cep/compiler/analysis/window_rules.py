@@ -13,9 +13,8 @@ from cep.compiler.analysis.names import Names
 from cep.compiler.analysis.outputs import type_measures
 from cep.compiler.analysis.partitioning import Partitioning
 from cep.compiler.empty_windows import is_untrue_of_nothing
-from cep.compiler.typing.checker import too_long
+from cep.compiler.typing.checker import names_zone, too_long
 from cep.compiler.typing.window_rules import WindowRuleInference
-from cep.compiler.typing.windows import is_zone
 from cep.diagnostics.report import Reporter
 from cep.errors import Span
 from cep.expression import Expression, Frame, Window
@@ -86,14 +85,7 @@ def _window(written: ast.Windowing, report: Reporter) -> Window | None:
     if written.kind is ast.WindowKind.HOPPING:
         return _hopping(replace(window, frame=Frame.HOPPING, every_us=every_us), written.span, report)
     zone = written.zone
-    if zone is not None and not is_zone(zone.text):
-        report(
-            "E0217",
-            f"there is no time zone '{zone.text}'",
-            zone.span,
-            "not in the database of time zones",
-            "write a name such as 'Europe/Berlin' or 'UTC'",
-        )
+    if zone is not None and not names_zone(zone.text, zone.span, report):
         return None
     return replace(window, zone="" if zone is None else zone.text)
 

@@ -84,6 +84,8 @@ class Assembler:
                 self.emit(computation.code, computation.arg)
             case Call(function=function, args=args):
                 self._call(function, args)
+                if expression.type is Type.TIMESTAMP and function in ("+", "-"):
+                    self.emit(Code.SCALE, 1)  # NULL outside the years 1 to 9999
             case Aggregate() | RoleTest():
                 raise AssertionError("aggregates are replaced before; only local predicates ask for roles")
             case _:

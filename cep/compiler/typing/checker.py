@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zoneinfo
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ NUMBERS = (Type.BIGINT, Type.DOUBLE)
 NULL = Literal(None, Type.BOOLEAN)
 """NULL before its type is known; told apart by identity."""
 
+_OF_ZONES = frozenset(("from_utc_timestamp", "to_utc_timestamp"))
 _ON_CODES = frozenset((IN_TAKEN, "=", "<>", "in", "is_null", "is_not_null", "coalesce", "case"))
 """What a run can do with strings, which it holds as codes."""
 
@@ -203,14 +205,20 @@ class Checker(ABC):
         return self.call(function, known, kind, span) if len(known) == len(values) else None
 
     def call(self, function: str, args: Sequence[Expression], kind: Type, span: Span) -> Expression | None:
-        """Return the call. Runs hold strings as codes: a condition can only compare them for equality."""
+        """Return the call. Runs hold strings as codes: a condition can only compare them for equality.
+
+        They do not hold the clocks of a zone, either.
+        """
         call = Call(function, tuple(args), kind)
         if (
             self.scope.subject is None
             or self._in_window
             or self._inside is not None
-            or not any(value.type is Type.STRING for value in (call, *args) if not isinstance(value, Literal))
             or is_local(call)
+            or not (
+                function in _OF_ZONES
+                or any(value.type is Type.STRING for value in (call, *args) if not isinstance(value, Literal))
+            )
         ):
             return call
         moved = remembered(call)
@@ -218,6 +226,15 @@ class Checker(ABC):
             return moved
         if function in _ON_CODES:
             return call
+        if function in _OF_ZONES:
+            self.problem(
+                "E0211",
+                f"{function.upper()} of what is computed from other events",
+                span,
+                "needs a time of one event",
+                "write FIRST(v.x), LAST(v.x) or a column of this event in it",
+            )
+            return None
         self.problem(
             "E0211",
             "strings of other events can only be compared with = and <>",
@@ -226,6 +243,22 @@ class Checker(ABC):
             "compare the strings themselves with = or <>; functions may read the columns of one event",
         )
         return None
+
+
+def names_zone(name: str, span: Span, report: Callable[[str, str, Span, str, str], None]) -> bool:
+    """Return whether a time zone has this name; if none has, report it."""
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        report(
+            "E0217",
+            f"there is no time zone '{name}'",
+            span,
+            "not in the database of time zones",
+            "write a name such as 'Europe/Berlin' or 'UTC'",
+        )
+        return False
+    return True
 
 
 def too_long(source: Source, span: Span) -> Diagnostic:

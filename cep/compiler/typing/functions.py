@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cep.compiler.aggregates import AGGREGATES
-from cep.compiler.typing.checker import NULL, NUMBERS, Checker, as_double, shown
+from cep.compiler.typing.checker import NULL, NUMBERS, Checker, as_double, names_zone, shown
 from cep.diagnostics.diagnostic import suggestion
 from cep.errors import Span
 from cep.expression import Call, Expression, Literal, Type
@@ -91,6 +91,7 @@ _ARITY: dict[str, tuple[int, int | None]] = {
     "DEGREES": (1, 1),
     "DOUBLE": (1, 1),
     "FLOOR": (1, 1),
+    "FROM_UTC_TIMESTAMP": (2, 2),
     "GREATEST": (2, None),
     "IF": (3, 3),
     "ISNAN": (1, 1),
@@ -105,6 +106,7 @@ _ARITY: dict[str, tuple[int, int | None]] = {
     "ROUND": (1, 2),
     "SPLIT_PART": (3, 3),
     "SUBSTRING": (2, 3),
+    "TO_UTC_TIMESTAMP": (2, 2),
 }
 """Functions of values and how many arguments they take."""
 
@@ -134,6 +136,9 @@ _OTHER_FUNCTIONS = {
         "write t - s < 1 DAY, or (t - s) / 1 DAY",
     ),
     **dict.fromkeys(("DATEADD", "DATE_ADD", "TIMESTAMPADD", "TIMESTAMP_ADD"), "write t + 1 DAY"),
+    **dict.fromkeys(
+        ("CONVERT_TIMEZONE", "TO_LOCAL", "AT_TIMEZONE"), "write FROM_UTC_TIMESTAMP(ts, 'Europe/Berlin')"
+    ),
     **dict.fromkeys(("ISNULL", "IS_NULL"), "write x IS NULL"),
     **dict.fromkeys(("ISNOTNULL", "NOTNULL", "IS_NOT_NULL"), "write x IS NOT NULL"),
     **dict.fromkeys(("LEN", "CHAR_LENGTH", "CHARACTER_LENGTH"), "write LENGTH(s)"),
@@ -168,7 +173,7 @@ FUNCTION_GROUPS: dict[str, tuple[str, ...]] = {
         (_TEXT,),
         *("CONCAT", "LCASE", "LEFT", "LOCATE", "POSITION", "SPLIT_PART", "SUBSTR", "SUBSTRING", "UCASE"),
     ),
-    "of times": _group((_TIME, _WHOLE), "DATE_TRUNC", "DAYOFMONTH"),
+    "of times": _group((_TIME, _WHOLE), "DATE_TRUNC", "DAYOFMONTH", "FROM_UTC_TIMESTAMP", "TO_UTC_TIMESTAMP"),
     "of any type": ("COALESCE", "GREATEST", "IF", "IFNULL", "IIF", "LEAST", "NULLIF", "NVL", "PREV"),
     "of the events of a variable": tuple(AGGREGATES),
 }
@@ -206,6 +211,8 @@ class FunctionChecker(Checker):
                 return self._of_texts(name, args, spans, node.span)
             case "SPLIT_PART" | "ROUND" | "DATE_TRUNC":
                 return self._with_constant(name, node, args, spans)
+            case "FROM_UTC_TIMESTAMP" | "TO_UTC_TIMESTAMP":
+                return self._in_zone(name, args, spans, node.span)
             case "ABS":
                 kinds = (*NUMBERS, Type.INTERVAL)
                 return self.call_with(name, args, spans, kinds, node.span)
@@ -315,6 +322,19 @@ class FunctionChecker(Checker):
                     return None
                 literal = Literal(str(unit.value).lower(), Type.STRING)
                 return self.call("date_trunc", [literal, *time], Type.TIMESTAMP, node.span)
+
+    def _in_zone(
+        self, name: str, args: Sequence[Expression | None], spans: Sequence[Span], span: Span
+    ) -> Expression | None:
+        time, zone = self.of_types(name, args[:1], spans[:1], _TIME), args[1]
+        if zone is None:
+            return None
+        if not isinstance(zone, Literal) or not isinstance(zone.value, str):
+            self._refuse_constant(name, spans[1], "with the name of a time zone: 'Europe/Berlin'")
+            return None
+        if not names_zone(zone.value, spans[1], self.problem) or time is None:
+            return None
+        return self.call(name.lower(), [*time, zone], Type.TIMESTAMP, span)
 
     def _whole_constant(
         self, name: str, value: Expression | None, span: Span, range_: str, low: int, high: int

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from collections.abc import Callable
 
-from cep.compiler.typing.checker import NULL, Checker, too_long
+from cep.compiler.typing.checker import NULL, Checker, names_zone, too_long
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Span
 from cep.expression import Expression, Frame, Type, Window, Windowed, is_windowed
@@ -181,14 +180,7 @@ class WindowChecker(Checker):
                 return Window(Frame.SESSION, length_us)
             case ast.OverKind.TUMBLING:
                 zone = "" if over.zone is None else over.zone.text
-                if over.zone is not None and not is_zone(zone):
-                    self.problem(
-                        "E0217",
-                        f"there is no time zone '{zone}'",
-                        over.zone.span,
-                        "not in the database of time zones",
-                        "write a name such as 'Europe/Berlin' or 'UTC'",
-                    )
+                if over.zone is not None and not names_zone(zone, over.zone.span, self.problem):
                     return None
                 return Window(Frame.TUMBLING, length_us, offset_us=offset_us % length_us, zone=zone)
             case _:
@@ -220,12 +212,3 @@ class WindowChecker(Checker):
             return True
         self.problem("E0327", title, over.step_span, label, help_text)
         return False
-
-
-def is_zone(name: str) -> bool:
-    """Return whether a time zone has this name."""
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True

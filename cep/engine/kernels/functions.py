@@ -18,6 +18,8 @@ _DAY_US = 86_400_000_000
 _INT64_MAX = np.iinfo(np.int64).max
 _INT64_MIN = np.iinfo(np.int64).min
 _LAST_DAY = _INT64_MAX // _DAY_US
+_FIRST_TIME_US, _LAST_TIME_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999, as `cep.schema.time_values` has them."""
 _LN_2 = np.log(2.0)
 _RADIANS = 0.017453292519943295  # of a degree
 _EARTH_RADIUS_KM = 6371.0088
@@ -186,7 +188,7 @@ def compute(op: int, arg: int, i: I64, at: int) -> int:  # noqa: C901, PLR0912 -
     elif op == Code.FLOOR_DIV:
         i[at] = a // arg
     elif op == Code.SCALE:
-        if arg > 1 and not -(_INT64_MAX // arg) <= a <= _INT64_MAX // arg:
+        if not _FIRST_TIME_US // arg <= a <= _LAST_TIME_US // arg:
             return 1
         i[at] = a * arg
     elif op == Code.ROUND_F:

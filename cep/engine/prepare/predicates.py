@@ -49,6 +49,7 @@ from cep.program.program import (
 )
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.stream import Stream
+from cep.schema.time_values import END_US, FIRST_US, local_times, times_of_local
 
 _INT64_MIN = np.iinfo(np.int64).min
 
@@ -168,6 +169,8 @@ def evaluate(expression: Expression, batch: Vectors) -> Vector:
         ):
             text = evaluate(text_of, batch)
             return _from_strings(_STRING_COMPARISONS[function](text.values, pa.scalar(constant)), text.known)
+        case Call(function="from_utc_timestamp" | "to_utc_timestamp", args=(time_of, Literal(value=zone))):
+            return _in_zone(expression.function, evaluate(time_of, batch), str(zone))
         case Call() if computation := computation_of(expression):
             return _computed(expression, tuple(evaluate(arg, batch) for arg in computation.operands))
         case Call():
@@ -245,7 +248,23 @@ def _apply(call: Call, args: tuple[Vector, ...]) -> Vector:
             known = np.logical_and.reduce([arg.known for arg in args])
             with np.errstate(all="ignore"):
                 values, fits = _arithmetic(function, *(arg.values for arg in args))
-            return Vector(values, known if fits is None else known & fits, kind)
+            known = known if fits is None else known & fits
+            return Vector(values, _in_years(values, known) if kind is Type.TIMESTAMP else known, kind)
+
+
+def _in_years(times_us: I64, known: Mask) -> Mask:
+    """Return which of the known times are in the years 1 to 9999."""
+    if not len(times_us) or (times_us.min() >= FIRST_US and times_us.max() < END_US):
+        return known
+    return np.asarray(known & (times_us >= FIRST_US) & (times_us < END_US))
+
+
+def _in_zone(function: str, times: Vector, zone: str) -> Vector:
+    """Return what the clocks of a zone show at these times, or the times when they show them."""
+    column = pa.array(times.values, mask=~_in_years(times.values, times.known))
+    found = local_times(column, zone) if function == "from_utc_timestamp" else times_of_local(column, zone)[0]
+    vector = from_arrow(found, Type.BIGINT)
+    return Vector(vector.values, vector.known, Type.TIMESTAMP)
 
 
 def _logic(args: tuple[Vector, ...], *, strong: bool) -> Vector:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -12,9 +10,8 @@ from cep.arrays import I64
 from cep.engine.windows.kernels.layout import NEVER
 from cep.engine.windows.kernels.storage import begin_windows
 from cep.program.windows import Window
+from cep.schema.time_values import offset_at_us
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _DAY_US = 86_400_000_000
 _SECOND_US = 1_000_000
 _FIRST_DAY, _LAST_DAY = -719_160, 2_932_894
@@ -79,23 +76,16 @@ _MOST_LONGER_US = 3 * _DAY_US
 _UTC = np.array([[NEVER, 0, NEVER, NEVER]], np.int64)
 
 
-def _offset_us(zone: ZoneInfo, time_us: int) -> int:
-    """Return how far the clocks of a zone are ahead of UTC at a time."""
-    offset = (_EPOCH + timedelta(microseconds=time_us)).astimezone(zone).utcoffset()
-    assert offset is not None
-    return offset // _MICROSECOND
-
-
-def _changes(zone: ZoneInfo, first_day: int, last_day: int) -> list[tuple[int, int]]:
+def _changes(zone: str, first_day: int, last_day: int) -> list[tuple[int, int]]:
     """Return how far the clocks of a zone are ahead of UTC, and since when. Two changes a day cancel out."""
-    found = [(NEVER, _offset_us(zone, first_day * _DAY_US))]
+    found = [(NEVER, offset_at_us(zone, first_day * _DAY_US))]
     for day in range(first_day, last_day):
-        before, after = found[-1][1], _offset_us(zone, (day + 1) * _DAY_US)
+        before, after = found[-1][1], offset_at_us(zone, (day + 1) * _DAY_US)
         if before != after:
             low, high = day * _DAY_US // _SECOND_US, (day + 1) * _DAY_US // _SECOND_US
             while high - low > 1:  # clocks are set at a whole second
                 middle = (low + high) // 2
-                if _offset_us(zone, middle * _SECOND_US) == before:
+                if offset_at_us(zone, middle * _SECOND_US) == before:
                     low = middle
                 else:
                     high = middle
@@ -108,7 +98,7 @@ def _segments(name: str, length_us: int, offset_us: int, is_days: bool, first_da
     """Return the segments of `begin_windows`."""
     rows: list[tuple[int, int, int, int]] = []
     greatest = NEVER
-    for since_us, ahead_us in _changes(ZoneInfo(name), first_day, last_day):
+    for since_us, ahead_us in _changes(name, first_day, last_day):
         if not rows:
             rows.append((since_us, ahead_us, NEVER, NEVER))
             continue
