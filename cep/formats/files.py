@@ -19,7 +19,7 @@ from cep.formats import dead_letter
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked, no_events, with_columns, without
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
-from cep.formats.path_names import PathPattern, check_names, path_pattern, path_values
+from cep.formats.path_names import PathPattern, check_names, leads_nowhere, path_pattern, path_values
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import FORMATS, format_of_name, in_words, known_suffixes, record_formats
 from cep.formats.text.damaged import BYTES_BEHIND, COMPRESSED
@@ -239,8 +239,14 @@ def _read_text(reader: TextReader, block_bytes: int, bounds: Bounds | None) -> I
     yield from reader.read([], is_last=True)
 
 
-def find_files(path: str | Path, file_format: str | None = None) -> tuple[list[str], str]:
-    """Return the files of `path` by name, and their format."""
+def find_files(
+    path: str | Path, file_format: str | None = None, *, follows_all: bool = True
+) -> tuple[list[str], str]:
+    """Return the files of `path` by name, and their format.
+
+    Raises InputError: there are none, they cannot be read, they are those of a table in a lake, or, with
+    `follows_all`, a link among them leads nowhere (E0601).
+    """
     if str(path) == STDIN:
         if file_format is None:
             raise InputError(
@@ -256,14 +262,55 @@ def find_files(path: str | Path, file_format: str | None = None) -> tuple[list[s
             )
         return [STDIN], file_format
     try:
-        files = _files_at(Path(path), file_format, pattern_of(path))
+        pattern = pattern_of(path)
+        missing = links_to_nothing(path, file_format, pattern) if follows_all else []
+        if missing:
+            fact = f"`{missing[0]}` is a link to `{missing[0].readlink()}`, which does not exist"
+            raise InputError("E0601", fact, "remove the link, or restore the file")
+        files = _files_at(Path(path), file_format, pattern)
         file_format = file_format or _format_of_all(files, path)
+        if isinstance(FORMATS.get(file_format), FileFormat):
+            require_no_table(path, pattern)
         is_empty = not any(is_read_once(file) or file.stat().st_size for file in files)
     except OSError as error:
         raise InputError("E0606", f"`{path}` cannot be read: {error.strerror}") from error
     if is_empty:
         raise InputError("E0603", f"`{path}` is empty")
     return [str(file) for file in files], file_format
+
+
+def links_to_nothing(path: str | Path, file_format: str | None, pattern: PathPattern | None) -> list[Path]:
+    """Return the links among the files of a folder or a pattern that lead nowhere, by name."""
+    if pattern is not None:
+        return pattern.links_to_nothing()
+    found = (item for item in Path(path).iterdir() if leads_nowhere(item)) if Path(path).is_dir() else ()
+    return sorted(
+        item
+        for item in found
+        if item.name[0] not in "._" and (file_format is not None or format_of_name(item.name) is not None)
+    )
+
+
+def require_no_table(path: str | Path, pattern: PathPattern | None) -> None:
+    """Raise InputError (E0606) if a folder, or that of a pattern, is in a table whose log says which of its
+    files count.
+    """
+    folder = Path(path) if pattern is None else pattern.folder
+    if not folder.is_dir():
+        return
+    folder = folder.resolve()
+    for place in (folder, *folder.parents):
+        found = [kind for name, kind in _LOGS_OF_TABLES.items() if (place / name).exists()]
+        found += ["Iceberg"] if any((place / "metadata").glob("*.metadata.json")) else []
+        if found:
+            raise InputError(
+                "E0606",
+                f"`{place}` is a table of {found[0]}: some of its files contain rows that were removed",
+                f"read it with `detect` and Spark's connector for {found[0]}, or write its rows to files",
+            )
+
+
+_LOGS_OF_TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 
 
 def _is_profile(file: Path) -> bool:

@@ -37,6 +37,13 @@ class PathPattern:
         found = (Path(name) for name in glob.glob(self.glob))
         return sorted(path for path in found if path.is_file() and not self._is_hidden(path))
 
+    def links_to_nothing(self) -> list[Path]:
+        """Return the links of the pattern, or on the way to its files, that lead nowhere."""
+        parts = Path(self.glob).parts
+        ways = (Path(*parts[: n + 1]) for n in range(len(self.folder.parts), len(parts)))
+        found = {Path(name) for way in ways for name in glob.glob(str(way))}
+        return sorted(path for path in found if leads_nowhere(path) and not self._is_hidden(path))
+
     @property
     def folder(self) -> Path:
         """The folder that all files of the pattern are in, at some depth."""
@@ -46,7 +53,7 @@ class PathPattern:
     def _is_hidden(self, path: Path) -> bool:
         given = Path(self.text).parts
         return any(
-            part[0] in "._" and _SIGN.match(pattern) for part, pattern in zip(path.parts, given, strict=True)
+            part[0] in "._" and _SIGN.match(pattern) for part, pattern in zip(path.parts, given, strict=False)
         )
 
     def texts(self, path: str) -> dict[str, str]:
@@ -59,6 +66,11 @@ class PathPattern:
                 "give the files of that pattern",
             )
         return dict(zip(self.names, found.groups(), strict=True))
+
+
+def leads_nowhere(path: Path) -> bool:
+    """Return whether a path is a link to something that does not exist."""
+    return path.is_symlink() and not path.exists()
 
 
 @lru_cache(maxsize=256)

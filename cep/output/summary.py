@@ -151,7 +151,7 @@ def _rows(
     for name, files, what in (
         ("empty files", counts.empty, "passed over"),
         ("refused files", counts.refused, refused),
-        ("gone files", counts.gone, "planned to be read, but not there any more"),
+        ("gone files", counts.gone, "to be read, but removed meanwhile, or links that lead nowhere"),
         ("changed files", counts.changed, "changed since they were read; what changed was not read"),
     ):
         if files:

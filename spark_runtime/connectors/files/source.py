@@ -25,6 +25,7 @@ from cep.formats.files import (
     find_files,
     first_received_us,
     is_plain_text,
+    links_to_nothing,
     read_file,
     require_utf8,
 )
@@ -102,7 +103,8 @@ class FolderSource:
         pattern = self.reading.pattern
         may_be_empty = pattern is not None or Path(self.path).is_dir()
         try:
-            names, _ = find_files(self.path, self.file_format)
+            # A stream names the links that lead nowhere at its end: they may have been read.
+            names, _ = find_files(self.path, self.file_format, follows_all=not self.log)
         except InputError as error:
             # A pattern whose folder is missing may be on a disk that is not mounted.
             has_none = error.code == "E0603" or (pattern is not None and pattern.folder.is_dir())
@@ -308,9 +310,14 @@ class FolderPlanner:
             self._received.pop((entry.name, entry.start), None)
 
     def close(self, counts: Counts) -> None:
-        """Count the files that have changed since they were read."""
+        """Count the files that have changed since they were read, and links that lead nowhere."""
         for name in self.look().changed:
             counts.changed[str(self.folder / name)] = 1
+        source = self.source
+        for path in links_to_nothing(source.path, source.file_format, source.reading.pattern):
+            link = path.relative_to(self.folder)
+            if not any(link in (read, *read.parents) for read in map(Path, self.log.last)):
+                counts.gone[str(path)] = 1
 
     def _range(self, entry: Entry) -> FileRange:
         is_whole = not self._is_plain_text(entry.name)

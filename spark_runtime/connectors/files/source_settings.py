@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cep.errors import InputError
-from cep.formats.files import BadFile, Reading, pattern_of
+from cep.formats.files import BadFile, Reading, pattern_of, require_no_table
 from cep.formats.path_names import check_names
 from cep.settings import declared
 from cep.settings.declared import Declared
@@ -47,6 +47,7 @@ class Files:
                     f"`watermark_per` of stream `{stream.name}` is for files on a local disk",
                     "leave it out: what only Spark reads has one watermark",
                 )
+            require_no_table(self.path, pattern)
             from spark_runtime.dataflow.by_spark import FilesOfSpark  # with PySpark
 
             return FilesOfSpark(stream, self.path, self.file_format, reading, self.max_files)

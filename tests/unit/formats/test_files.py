@@ -407,6 +407,45 @@ def test_a_directory_is_read_by_file_name_without_hidden_and_empty_files(tmp_pat
     assert [(Path(letter["source"]).name, letter["position"]) for letter in letters] == [("b.json", 2)]
 
 
+def test_a_link_that_leads_nowhere_is_one_clear_error(tmp_path: Path) -> None:
+    for day in ("1", "2"):
+        (tmp_path / day).mkdir()
+        write_lines(tmp_path / day / "a.json", GOOD)
+    lost = tmp_path / "1/b.json"
+    lost.symlink_to("/mnt/gone/b.json")
+    (tmp_path / "1/.hidden.json").symlink_to("/mnt/gone/b.json")
+    (tmp_path / "1/notes.txt").symlink_to("/mnt/gone/notes.txt")
+    for path in (tmp_path / "1", tmp_path / "1/*.json", tmp_path / "*/*.json"):
+        with pytest.raises(InputError, match=f"`{lost}` is a link to `/mnt/gone/b.json`") as caught:
+            find_files(path)
+        assert caught.value.code == "E0601"
+    lost.unlink()
+    assert len(find_files(tmp_path / "*/*.json")[0]) == 2
+    lost.symlink_to(tmp_path / "2/a.json")
+    assert len(read(tmp_path / "1")[0]) == 2
+    (tmp_path / "3").symlink_to("/mnt/gone")  # it may have files of the pattern
+    with pytest.raises(InputError, match="3` is a link to `/mnt/gone`"):
+        find_files(tmp_path / "*/*.json")
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [("_delta_log/0.json", "Delta"), (".hoodie/x", "Hudi"), ("metadata/v1.metadata.json", "Iceberg")],
+)
+def test_the_folder_of_a_table_is_one_clear_error(tmp_path: Path, log: str, kind: str) -> None:
+    files = tmp_path / "table/data/day=1"
+    files.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1]}), files / "a.parquet")
+    assert len(find_files(files)[0]) == 1
+    (tmp_path / "table" / log).parent.mkdir()
+    (tmp_path / "table" / log).write_text("{}")
+    for path in (files, files / "*.parquet", tmp_path / "table/data/{day}/*.parquet"):
+        with pytest.raises(InputError, match=f"/table` is a table of {kind}") as caught:
+            find_files(path, "parquet")
+        assert caught.value.code == "E0606"
+        assert f"`detect` and Spark's connector for {kind}" in str(caught.value.help)
+
+
 def test_files_of_two_formats_in_one_directory_need_a_format(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.json", GOOD)
     write_lines(tmp_path / "a.csv", CSV)

@@ -200,6 +200,23 @@ def test_a_file_that_goes_before_it_is_read_is_named(tmp_path: Path) -> None:
     assert reader.counts == Counts(gone={str(file): 1})
 
 
+def test_a_link_that_leads_nowhere_is_named_at_the_end_unless_it_was_read(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", lines(1))
+    kept = put(tmp_path, "../kept.json", lines(2))
+    (tmp_path / "in/b.json").symlink_to(kept)
+    lost = tmp_path / "in/c.json"
+    lost.symlink_to("/mnt/gone/c.json")
+    reader = Reader(source(tmp_path))
+    reader.source.check()
+    planner = reader.source.planner()
+    assert sorted(reader.batch(planner)) == [1, 2]
+    kept.unlink()
+    planner.close(reader.counts)
+    assert reader.counts == Counts(gone={str(lost): 1})
+    with pytest.raises(InputError, match=r"\.json` is a link"):  # a batch reads all of its input
+        replace(reader.source, log="").check()
+
+
 def test_a_file_that_shrinks_before_it_is_read_is_named_and_read(tmp_path: Path) -> None:
     reader = Reader(source(tmp_path))
     file = put(tmp_path, "a.json", lines(1, 2))
