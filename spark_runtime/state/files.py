@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cep.counts import Split
+from cep.engine.tables.not_given import not_given
 from cep.rule_set import Corrections, RuleSet
 from spark_runtime.state.pieces import Piece, Pieces, batch_of
 from spark_runtime.state.pointer import Kept, Pointer, Task
-from spark_runtime.state.recording import Contents, Layout, RecordedChain, TablesOf, not_given
+from spark_runtime.state.recording import Contents, Layout, RecordedChain, TablesOf
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state
 
 _LEAST_RECORD_BYTES = 1 << 20
@@ -103,7 +104,7 @@ class StateFiles:
         return chain
 
     def _chain(self, data: bytes, rules: RuleSet) -> RecordedChain:
-        tables = not_given(rules)
+        tables = not_given(rules.programs)  # a record names their contents
         matchers = decode_state(data, rules, self.n_groups, tables)
         return RecordedChain(rules, matchers, tables, self._tables_of)
 

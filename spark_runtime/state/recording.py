@@ -33,7 +33,6 @@ from cep.engine.matching.shedding import DropOrder, Dropped, DroppedEvents
 from cep.engine.state.sections import moved
 from cep.program.identity import SharedIdentity, packed_json_in
 from cep.rule_set import RuleSet
-from cep.schema.text_values import event_table_schema
 from spark_runtime.state.snapshots import Tables
 from spark_runtime.wire.parcels import record_parts, table_of_bytes
 
@@ -74,17 +73,6 @@ Contents = Mapping[str, str]
 
 TablesOf = Callable[[Contents], Tables]
 """Returns the tables that have these contents. Raises StateError: they no longer exist (E0713)."""
-
-
-def not_given(rules: RuleSet) -> dict[str, GivenTable]:
-    """Return the static tables of rules without rows, for a chain that gets their contents before events."""
-    joined = (of.table for program in rules.programs for of in program.joins.tables)
-    static = [table for table in joined if table.is_static]
-    if not static:  # then what looks up tables is not loaded
-        return {}
-    from cep.engine.tables.tables import GivenTable
-
-    return {table.name: GivenTable(table, event_table_schema(table).empty_table()) for table in static}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.corrections.corrector import N_NUMBERS, Corrector, fingerprint_of, warmed_unit
+from cep.engine.corrections.corrector import N_NUMBERS, WITHDRAWN, fingerprint_of, warmed_unit
 from cep.engine.corrections.evaluated import Evaluated
 from cep.engine.corrections.regrouping import as_retained, latest_withdrawn, retained_from
 from cep.engine.corrections.retained import (
@@ -41,7 +41,7 @@ from cep.engine.state.codec import decode, encode
 from cep.engine.state.sections import StateSections, fitted, moved
 from cep.program.changes import KEPT, Changes, Verdict
 from cep.program.program import TIME_COLUMN, Program, missing_column
-from cep.rule_set import REVISION, Corrections
+from cep.rule_set import REVISION
 
 
 def changed_correctors(
@@ -213,12 +213,15 @@ class _Changed:
     def retained(self) -> Retained:
         """Return what a corrector of the unit retains."""
         if not self.units:
-            found = Retained.decode(
-                Corrector(self.unit, Corrections(1)).snapshot(), fingerprint_of(self.unit)
+            front = self._state([])
+            return Retained(
+                [0] * (N_NUMBERS + len(self.unit.rules)),
+                front,
+                RetainedTable.of(self.unit.event_schema.empty_table()),
+                RetainedTable.of(WITHDRAWN.empty_table()),
+                [Segment(START_OF_TIME_US, front)],
+                (),
             )
-            found.front = self._state([])
-            found.segments[0].save = found.front
-            return found
         stored = [of.stored for of in self.units]
         front = self._state([of.front for of in stored])
         return Retained(

@@ -56,7 +56,7 @@ SAVES = 4
 """States that are saved within the bound of corrections. With more of them less is done again for an event
 that is a little late, and more bytes are stored."""
 
-_WITHDRAWN = pa.schema([("match_id", pa.string()), (REVISION, pa.int64()), ("until", pa.int64())])
+WITHDRAWN = pa.schema([("match_id", pa.string()), (REVISION, pa.int64()), ("until", pa.int64())])
 
 
 class Corrector:
@@ -84,7 +84,7 @@ class Corrector:
         self._segments = [Segment(START_OF_TIME_US, self._front.snapshot())]
         self._waiting: list[pa.Table] = []  # events that the watermark has not reached
         self._late: list[pa.Table] = []  # events that it has passed, not evaluated yet
-        self._withdrawn = _WITHDRAWN.empty_table()  # matches that may be found again
+        self._withdrawn = WITHDRAWN.empty_table()  # matches that may be found again
         self._first_revision = 0
         self._has_overflowed = False  # more was found in this call than may be retained
         self._n_events = self._n_late = self._n_uncorrected = 0
@@ -398,7 +398,7 @@ class Corrector:
         within_us, most = self.corrections.within_us, self.corrections.max_retained
         if self.watermark_us >= END_OF_TIME_US:
             self._segments = [Segment(self.watermark_us, b"")]
-            self._withdrawn = _WITHDRAWN.empty_table()
+            self._withdrawn = WITHDRAWN.empty_table()
             return
         if self._has_overflowed:
             self._segments = [Segment(self.watermark_us, self._front.snapshot())]
@@ -422,7 +422,7 @@ class Corrector:
         if self._withdrawn.num_rows > most:  # all later revisions are higher, so none is used twice
             revision = np.asarray(self._withdrawn.column(REVISION))
             self._first_revision = max(self._first_revision, int(revision.max()) + 1)
-            self._withdrawn = _WITHDRAWN.empty_table()
+            self._withdrawn = WITHDRAWN.empty_table()
 
     # ------------------------------------------------------------ snapshot
 
@@ -512,7 +512,7 @@ def as_withdrawn(unit: Evaluated, rows: pa.Table, revision: I64) -> pa.Table:
     start_us, end_us = (_times_us(rows, name) for name in ("match_start", "match_end"))
     until_us = np.where(span_us < 0, END_OF_TIME_US, np.where(has_end, end_us, start_us) + span_us)
     columns = [rows.column("match_id"), pa.array(revision), pa.array(until_us)]
-    return pa.Table.from_arrays(columns, schema=_WITHDRAWN)
+    return pa.Table.from_arrays(columns, schema=WITHDRAWN)
 
 
 def is_corrected(data: bytes | memoryview) -> bool:

@@ -23,6 +23,7 @@ from cep.engine.state.packing import nothing, packed
 from cep.engine.state.runs import n_registers, no_runs, row_width
 from cep.engine.state.sections import N_COUNTERS, RuleSection, StateSections, moved, with_names
 from cep.engine.state.suppression import never_suppressed
+from cep.engine.tables.not_given import not_given
 from cep.program.changes import KEPT, Verdict, registers_then
 from cep.program.fingerprint import joined_meanings
 from cep.program.identity import FINGERPRINT_BYTES, RuleIdentity
@@ -39,9 +40,14 @@ def read_until_us(sections: StateSections) -> int:
     return max((sections.shared.watermark_us, *times_us))
 
 
+def _nothing_read(program: Program) -> StateSections:
+    """Return the state of a new matcher. Rows of static tables are no part of it."""
+    return decode(Matcher(program, not_given([program])).snapshot())
+
+
 def begun(program: Program, begins_us: int) -> bytes:
     """Return the state of a matcher of `program` that has read nothing; its rules begin after `begins_us`."""
-    sections = decode(Matcher(program).snapshot())
+    sections = _nothing_read(program)
     rules = tuple(replace(rule, begins_us=begins_us) for rule in sections.rules)
     windows = sections.windows
     if not program.has_window_rules:
@@ -52,7 +58,7 @@ def begun(program: Program, begins_us: int) -> bytes:
 
 def begun_apart(program: Program, begins_us: Mapping[str, int]) -> bytes:
     """Return the state of a matcher of `program`, without windows, some rules of which begin after a time."""
-    sections = decode(Matcher(program).snapshot())
+    sections = _nothing_read(program)
     rules = (replace(rule, begins_us=begins_us.get(rule.name, rule.begins_us)) for rule in sections.rules)
     return encode(replace(sections, rules=tuple(rules)), program.fingerprint)
 

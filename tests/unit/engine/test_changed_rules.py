@@ -13,9 +13,11 @@ from cep.engine.matching.changed_rules import read_until_us
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.regrouping import divided, joined
 from cep.engine.state.codec import decode
+from cep.engine.tables.tables import GivenTable
 from cep.errors import Source, StateError
-from cep.rule_set import RuleSet
+from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
+from spark_runtime.pipeline.past import first_matchers
 from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
 from tests.unit.engine.events import SECOND, STREAM, events, prepared, spans
 
@@ -264,3 +266,77 @@ def test_a_rule_that_begins_again_has_the_rows_of_its_tables() -> None:
     chain.push_events(STREAM, events(("k", 6, "a"), ("k", 7, "b")))
     chain.finish(found.append)
     assert [row for table in found for row in spans(table)] == [("k", 6, 7)]
+
+
+RISKS = Stream(
+    "risks",
+    (Field("letter", "string"), Field("risk", "string")),
+    "",
+    table=TableSettings(("letter",), TableKind.STATIC, None),
+)
+OF_STATIC = "RULE risky FROM events JOIN risks ON letter = risks.letter PARTITION BY k "
+RISKY = (
+    OF_STATIC
+    + """PATTERN a -> b WITHIN 10 SECONDS
+DEFINE a AS risks.risk = 'high', b AS letter = 'b' MEASURES a.risks.risk AS risk"""
+)
+RISKY_WINDOWS = OF_STATIC + "WINDOW TUMBLING 10 SECONDS MEASURES LAST_VALUE(risks.risk) AS risk"
+COUNTED = (
+    OF_STATIC
+    + """PATTERN b LET seen = COUNT(*) FILTER (WHERE risks.risk = 'high') OVER LAST 1 HOUR
+DEFINE b AS letter = 'b' AND seen > 0 MEASURES b.risks.risk AS risk"""
+)
+OVER = "RULE over FROM MATCHES OF risky PARTITION BY k PATTERN m DEFINE m AS true MEASURES m.risk AS risk"
+
+
+def longer(text: str) -> str:
+    return text.replace("10 SECONDS", "20 SECONDS").replace("1 HOUR", "2 HOURS")
+
+
+@pytest.mark.parametrize("corrections", [None, Corrections(60 * SECOND)])
+@pytest.mark.parametrize("has_state", [True, False])
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (RISKY, longer(RISKY), ["high"]),
+        (XY, f"{XY}\n{RISKY}", ["high"]),
+        (XY, RISKY, ["high"]),
+        (f"{RISKY}\n{OVER}", f"{longer(RISKY)}\n{OVER}", ["high", "high"]),
+        (RISKY_WINDOWS, longer(RISKY_WINDOWS), ["low"]),
+        (COUNTED, longer(COUNTED), ["low"]),
+    ],
+    ids=["changed", "added", "other", "chain", "windows", "windowed values"],
+)
+def test_rules_over_a_static_table_begin(
+    before: str, now: str, expected: list[str], corrections: Corrections | None, has_state: bool
+) -> None:
+    tables = {"risks": GivenTable(RISKS, pa.table({"letter": ["a", "b"], "risk": ["high", "low"]}))}
+    then, later = (
+        compile_sources([Source("test.cep", text)], {"events": STREAM, "risks": RISKS})
+        .rule_set.with_corrections(corrections)
+        for text in (before, now)
+    )  # fmt: skip
+    chain = Chain(then, tables=tables)
+    chain.push_events(STREAM, events(("k", 1, "a"), ("k", 3, "a")))
+    chain.advance(2 * SECOND, lambda table: None)
+    data = encode_state(chain.matchers, 4) if has_state else None
+    data = changed_state(data, then, later, 4, 4 * SECOND)
+    chain = Chain(later, decode_state(data, later, 4, tables), tables=tables)
+    found: list[pa.Table] = []
+    chain.push_events(STREAM, events(("k", 6, "a"), ("k", 7, "b")))
+    chain.finish(found.append)
+    assert [row["risk"] for table in found for row in table.to_pylist()] == expected
+
+
+def test_the_past_of_rules_over_a_static_table_begins() -> None:
+    tables = {"risks": GivenTable(RISKS, pa.table({"letter": ["a", "b"], "risk": ["high", "low"]}))}
+    rules = compile_sources([Source("test.cep", RISKY)], {"events": STREAM, "risks": RISKS}).rule_set
+    for data in (
+        first_matchers(rules, 5 * SECOND, tables),
+        first_matchers(rules, None, tables, {"risky": 4 * SECOND}),
+    ):
+        chain = Chain(rules, decode_state(data, rules, 1, tables), tables=tables)
+        found: list[pa.Table] = []
+        chain.push_events(STREAM, events(("k", 3, "a"), ("k", 4, "b"), ("k", 6, "a"), ("k", 7, "b")))
+        chain.finish(found.append)
+        assert [row for table in found for row in spans(table)] == [("k", 6, 7)]
