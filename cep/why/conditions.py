@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +49,7 @@ class Conditions:
     def __init__(self, replay: Replay, watched: Watched) -> None:
         self.rule = rule = replay.watched
         self.watched = watched
-        self._spans = part_spans(rule, replay.tree)
+        self._places = part_places(rule, replay.tree)
         self._text = "" if replay.tree is None else replay.tree.source.text
         self._tables = replay.tables
         self._roles = {variable.name: variable.role for variable in rule.rule.variables}
@@ -115,7 +115,7 @@ class Conditions:
             for of, value in zip(part.values, known, strict=False)
         }
         sides = known[n : n + len(part.sides)]
-        span = self._spans[variable][number]
+        place = self._places[variable][number]
         by_leaf = dict(zip([of.written for of in part.values], known, strict=False))
         missing = [leaf for leaf, value in by_leaf.items() if isinstance(leaf, Joined) and value is None]
         no_row = self._missing_row(missing[0], int(event[0])) if missing and known[-1] is None else None
@@ -123,14 +123,13 @@ class Conditions:
         if no_row is not None:
             reason, by, says = Reason.ROW, None, no_row
         text = self.text_of(variable, number)
-        return Failed(reason, number, text, values, by, says, None if span is None else span[0])
+        return Failed(reason, number, text, values, by, says, None if place is None else place.span)
 
     def text_of(self, variable: str, number: int) -> str:
         """Return a part of the condition of `variable` as it is written in the rule."""
-        span = self._spans[variable][number]
-        if span is not None and span[1]:
-            return " ".join(self._text[span[0].start : span[0].end].split())
-        return show_expression(self.rule.parts[variable][number].condition.written)
+        place = self._places[variable][number]
+        written = self.rule.parts[variable][number].condition.written
+        return (place and place.text(self._text)) or show_expression(written)
 
     def _missing_row(self, leaf: Joined, event: int) -> str | None:
         """Return why no row of the table was valid at an event; None: one was, and its column is NULL."""
@@ -313,8 +312,20 @@ def _constant(value: Any, kind: Type) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(shown_value(value, kind))
 
 
-def part_spans(rule: WatchedRule, tree: ast.Rule | None) -> dict[str, list[tuple[Span, bool] | None]]:
-    """Return the place of each part of each condition, and whether it is exactly that part.
+class Place(NamedTuple):
+    """Where a part of a condition is written, and the words that say it alone; none: it is not known."""
+
+    span: Span
+    words: tuple[Span | str, ...] = ()
+
+    def text(self, source: str) -> str:
+        """Return the part as it is written in `source`; empty: it is not known."""
+        words = (word if isinstance(word, str) else source[word.start : word.end] for word in self.words)
+        return " ".join(" ".join(words).split())
+
+
+def part_places(rule: WatchedRule, tree: ast.Rule | None) -> dict[str, list[Place | None]]:
+    """Return the place of each part of each condition.
 
     Where the parts do not correspond one to one, as with names of LET, the place is that of the whole
     condition.
@@ -326,20 +337,20 @@ def part_spans(rule: WatchedRule, tree: ast.Rule | None) -> dict[str, list[tuple
     }
     if tree is not None and tree.windowing is not None and tree.where is not None:
         conditions |= dict.fromkeys(rule.parts, tree.where)
-    found: dict[str, list[tuple[Span, bool] | None]] = {}
+    found: dict[str, list[Place | None]] = {}
     for variable, parts in rule.parts.items():
-        found[variable] = spans_of_parts(conditions.get(variable), len(parts))
+        found[variable] = places_of_parts(conditions.get(variable), len(parts))
     return found
 
 
-def spans_of_parts(condition: ast.Expression | None, n_parts: int) -> list[tuple[Span, bool] | None]:
-    """Return the place of each of `n_parts` parts of a condition, as `part_spans` does."""
+def places_of_parts(condition: ast.Expression | None, n_parts: int) -> list[Place | None]:
+    """Return the place of each of `n_parts` parts of a condition, as `part_places` does."""
     if condition is None:
         return [None] * n_parts
-    terms = [span for term in terms_of(condition) for span in _spans_of(term)]
-    if len(terms) == n_parts:
-        return [(span, True) for span in terms]
-    return [(condition.span, False)] * n_parts
+    places = [place for term in terms_of(condition) for place in _places_of(term)]
+    if len(places) == n_parts:
+        return [*places]
+    return [Place(condition.span)] * n_parts
 
 
 def terms_of(condition: ast.Expression) -> list[ast.Expression]:
@@ -349,6 +360,9 @@ def terms_of(condition: ast.Expression) -> list[ast.Expression]:
     return [condition]
 
 
-def _spans_of(term: ast.Expression) -> list[Span]:
-    """Return the place of a term, twice for BETWEEN, which is two comparisons."""
-    return [term.span] * (2 if isinstance(term, ast.Between) and not term.negated else 1)
+def _places_of(term: ast.Expression) -> list[Place]:
+    """Return the place of a term; of BETWEEN, which is two comparisons, the places of both."""
+    if isinstance(term, ast.Between) and not term.negated:
+        low, high = (">=", term.low.span), ("<=", term.high.span)
+        return [Place(term.span, (term.operand.span, *bound)) for bound in (low, high)]
+    return [Place(term.span, (term.span,))]

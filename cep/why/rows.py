@@ -32,7 +32,7 @@ from cep.program.views import KIND, REVISION
 from cep.rule_set import RETRACT, RuleSet
 from cep.schema.stream import Stream
 from cep.why.answer import Answer, why
-from cep.why.conditions import duration_text, shown_value, spans_of_parts, terms_of, why_not_true
+from cep.why.conditions import Place, duration_text, places_of_parts, shown_value, terms_of, why_not_true
 from cep.why.reasons import Ending, Event, Failed, Period, Reason, Refusal, RowsOfTable, Why, WhyRows
 
 _MOST_EVENTS = 50
@@ -188,7 +188,7 @@ def _every_window(rule: ir.Rule, tree: ast.Rule | None) -> tuple[tuple[_Part, ..
     assert rule.windowing is not None
     having = rule.windowing.having
     written = [] if having is None else list(conjuncts(having))
-    spans = spans_of_parts(None if tree is None else tree.having, len(written))
+    places = places_of_parts(None if tree is None else tree.having, len(written))
     added: dict[str, Expression] = {}
     parts: list[_Part] = []
     for number, part in enumerate(written):
@@ -200,11 +200,12 @@ def _every_window(rule: ir.Rule, tree: ast.Rule | None) -> tuple[tuple[_Part, ..
         of_sides = {f"{truth} side {place}": side for place, side in sides.items()}
         of_values = {f"{truth} value {place}": value for place, value in enumerate(values)}
         added |= of_sides | of_values
-        span = spans[number]
-        text = _text(tree, span) or show_expression(part)
+        place = places[number]
         names = {_as_written(value, rule.windowing.where): column for column, value in of_values.items()}
         shown = _as_written(part, rule.windowing.where)
-        parts.append(_Part(shown, truth, tuple(of_sides), names, text, span and span[0]))
+        text = "" if tree is None or place is None else place.text(tree.source.text)
+        text = text or show_expression(shown)
+        parts.append(_Part(shown, truth, tuple(of_sides), names, text, place and place.span))
     measures = [ir.Measure(name, expression) for name, expression in added.items()]
     report = replace(rule.report, suppress_us=0, n_per_day=0)
     windowing = replace(rule.windowing, having=None)
@@ -224,12 +225,6 @@ def _as_written(expression: Expression, where: Expression | None) -> Expression:
         return replace(leaf, condition=condition)
 
     return rebuild(expression, own)
-
-
-def _text(tree: ast.Rule | None, span: tuple[Span, bool] | None) -> str:
-    if tree is None or span is None or not span[1]:
-        return ""
-    return " ".join(tree.source.text[span[0].start : span[0].end].split())
 
 
 def _every_row(
@@ -284,7 +279,7 @@ def _every_row(
             f"{_ADDED}{number}",
             sides[number],
             {selected[column]: column for column in values[number]},
-            _text(tree, (term.span, True)),
+            Place(term.span, (term.span,)).text(tree.source.text),
             term.span,
         )
         for number, term in enumerate(terms)
