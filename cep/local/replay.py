@@ -17,6 +17,7 @@ from cep.compiler.lowering.parts import WatchedRule, lower_watched
 from cep.diagnostics.diagnostic import suggestion
 from cep.engine.chains.chain import Chain
 from cep.engine.chains.fed_matchers import events_of_matches
+from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.order.ordering import order_events
 from cep.engine.prepare.columns import plain_table
 from cep.engine.prepare.predicates import prepare_rows
@@ -68,6 +69,8 @@ class Replay:
         The matches of the rule that a run reports, of all keys.
     tables
         The typed versions of joined tables, and their declarations, by name.
+    last_us
+        The event time of the last event of the input, of any key and stream.
     """
 
     watched: WatchedRule
@@ -82,6 +85,7 @@ class Replay:
     static: Mapping[str, GivenTable]
     matches: pa.Table
     tables: Mapping[str, tuple[pa.Table, Stream]]
+    last_us: int
 
     def identities(self, key: Sequence[Any], keep: Mask) -> tuple[I64, Mask]:
         """Return the identities by which ids of matches represent the events of a key that are in `keep`.
@@ -300,7 +304,15 @@ def replay(
         static=static,
         matches=matches.filter(pc.equal(matches.column("rule"), name)),
         tables={table.name: (tables[table.name], table) for table in rules.tables.values()},
+        last_us=_last_us(rules, tables),
     )
+
+
+def _last_us(rules: RuleSet, tables: Mapping[str, pa.Table]) -> int:
+    """Return the last event time of the streams of rules; if they read only tables, of the tables."""
+    timed = (stream for stream in (rules.streams or rules.tables).values() if not stream.is_static)
+    times = (np.asarray(tables[stream.name].column(stream.event_time)) for stream in timed)
+    return max((int(of.max(initial=START_OF_TIME_US)) for of in times), default=START_OF_TIME_US)
 
 
 def run_once(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from cep.arrays import I64
 from cep.compiler import ir
-from cep.compiler.automaton.nfa import ACCEPT
+from cep.compiler.automaton.nfa import ACCEPT, LookBehind, State
+from cep.compiler.automaton.pattern_graph import NOT_FIRST
 from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Guard, WatchedMatcher
 from cep.engine.state.runs import n_registers
@@ -124,6 +125,7 @@ class Answer:
         self.lives = Lives(watched)
         self.conditions = Conditions(replay, watched)
         self.distances = distances(self.automaton)
+        self._made_of: dict[Chain, tuple[I64, bool]] = {}
 
     # ------------------------------------------------------------ matches
 
@@ -167,7 +169,7 @@ class Answer:
 
     def chosen(self, at_us: int | None, limit: int) -> tuple[list[Chain], int]:
         """Return the chains of the attempts that came furthest, and of how many."""
-        leaves = self.lives.leaves()
+        leaves = [chain for chain in self.lives.leaves() if chain in self.lives.lives or self._is_seen(chain)]
         if at_us is None and self.lives.matched:  # a match says enough about what it skipped
             leaves = [chain for chain in leaves if self._ending(chain).reason is not Reason.SKIPPED]
         if at_us is not None:
@@ -184,6 +186,16 @@ class Answer:
         is_matched = bool(self.lives.matched) if at_us is None else self._is_matched(at_us)
         return ranked or ([NOTHING] if limit and not is_matched else []), len(leaves)
 
+    def _is_seen(self, chain: Chain) -> bool:
+        """Return whether the last event of a chain is one of those that were watched."""
+        return self.lives.taken[chain][1] in self._moment_of
+
+    @cached_property
+    def _moment_of(self) -> dict[int, int]:
+        """The number of the moment of each event."""
+        moments = enumerate(self.watched.moments)
+        return {moment.event: number for number, moment in moments if not moment.by_time}
+
     def _is_matched(self, at_us: int) -> bool:
         """Return whether a match was open at a time."""
         return any(
@@ -196,10 +208,28 @@ class Answer:
         return self._ending(chain).reason is Reason.SKIPPED, self._missing(chain), -len(steps), steps[0][1]
 
     def _missing(self, chain: Chain) -> int:
+        return min(self.distances[state] for state in self._rows(chain)[:, at.STATE].tolist())
+
+    def _rows(self, chain: Chain) -> I64:
+        """Return the runs of a chain when they were last open, or as its last event made them."""
         if chain == NOTHING:
-            return self.distances[0]
+            return self.watched.first_row()[None]
         life = self.lives.lives.get(chain)
-        return 0 if life is None else min(self.distances[state] for state in life.rows[:, at.STATE].tolist())
+        return self._made(chain)[0] if life is None else life.rows
+
+    def _made(self, chain: Chain) -> tuple[I64, bool]:
+        """Return the runs of a chain after its last event, which ended them, and whether a limit did."""
+        if chain not in self._made_of:
+            variable, event = self.lives.taken[chain]
+            parent = self.lives.parents[chain]
+            rows = self.watched.first_row()[None]
+            if parent != NOTHING:
+                number = self._moment_of[event]
+                rows = next(of for at_, of in reversed(self.lives.lives[parent].history) if at_ < number)
+            made = [one for row in rows if row[at.STATE] != at.PENDING
+                    for one in self.watched.successors(row, variable, event)]  # fmt: skip
+            self._made_of[chain] = np.stack([row for row, _ in made]), all(is_over for _, is_over in made)
+        return self._made_of[chain]
 
     def _start_us(self, chain: Chain) -> int:
         return int(self.watched.time_us[self.lives.steps(chain)[0][1]])
@@ -215,12 +245,11 @@ class Answer:
 
     def attempt(self, chain: Chain) -> Attempt:
         """Return an attempt with what it missed."""
-        life = self.lives.lives.get(chain)
         steps = tuple(self._steps(chain))
-        rows = life.rows if life is not None else self.watched.first_row()[None]
+        rows = self._rows(chain)
         waits = list(self._waits(chain))
         ending = self._ending(chain)
-        until_us = self._until_us(rows) if life is not None else None
+        until_us = self._until_us(rows) if chain != NOTHING else None
         refusals, n_refused = self._refusals(waits, steps)
         of_end: dict[str, Wait] = {}
         for wait in waits:
@@ -233,7 +262,7 @@ class Answer:
         return Attempt(
             steps=steps,
             missing=self._missing(chain),
-            waits_for=self._waits_for(rows) if life is not None or chain == NOTHING else (),
+            waits_for=self._waits_for(rows),
             since_us=since_us,
             until_us=until_us,
             ending=ending,
@@ -246,6 +275,7 @@ class Answer:
         for number in rows[:, at.STATE].tolist():
             if number == at.PENDING:
                 names["its turn"] = None
+            if number in (at.PENDING, ACCEPT):
                 continue
             state = self.automaton.states[number]
             names |= dict.fromkeys(take.variable for take in state.takes)
@@ -256,14 +286,20 @@ class Answer:
 
     def _until_us(self, rows: I64) -> int | None:
         """Return the event time after which the last of the runs ends; None: no time ends it."""
-        found = [self._deadline(row)[0] for row in rows if row[at.STATE] != at.PENDING]
+        found = [self._deadline(row) for row in rows if row[at.STATE] not in (at.PENDING, ACCEPT)]
         until_us = max(found, default=at.NEVER)
         return until_us if until_us < _FAR_US else None
 
-    def _deadline(self, row: I64) -> tuple[int, str]:
-        """Return the last time at which a run may take an event, and the limit that says so."""
-        rule, state = self.watched.rule, self.automaton.states[int(row[at.STATE])]
-        window = self.rule.window
+    def _deadline(self, row: I64) -> int:
+        """Return the last time at which a run may take an event, or an absence of it is not over."""
+        rule = self.watched.rule
+        if rule.is_timed:
+            return int(row[at.REGISTER + n_registers(rule) + at.DEADLINE_US])
+        return self._limit(row, self.automaton.states[int(row[at.STATE])])[0]
+
+    def _limit(self, row: I64, state: State) -> tuple[int, str]:
+        """Return the last time at which a run may wait in a state, and the limit that says so."""
+        rule, window = self.watched.rule, self.rule.window
         limits: list[tuple[int, str]] = [(at.NEVER, "no limit")]
         if isinstance(window, ir.Window):
             limits.append((int(row[at.START_US]) + window.span_us, f"WITHIN {show_bound(window)}"))
@@ -279,7 +315,6 @@ class Answer:
                 if isinstance(group, ir.Window):
                     opened = int(row[clock + at.GROUP_CLOCK + number])
                     limits.append((opened + group.span_us, f"WITHIN {show_bound(group)} of the parentheses"))
-            return int(row[clock + at.DEADLINE_US]), min(limits)[1]
         return min(limits)
 
     # ------------------------------------------------------------ what ended it
@@ -307,55 +342,55 @@ class Answer:
         endings = [self._ending_of(row, life.ended) for row in rows]
         if chain in self.lives.timed_out and endings[0].reason is Reason.SKIPPED:
             return Ending(Reason.WINDOW, "a limit ended it, and it is reported as a timeout")
+        if chain in self.lives.timed_out and endings[0].reason is Reason.OPEN:
+            return replace(endings[0], says=f"{endings[0].says}, and it is reported as a timeout")
         return endings[0]
 
     def _ended_at_once(self, chain: Chain) -> Ending:
         """Return what ended a run at the event that it took last."""
-        _, event = self.lives.steps(chain)[-1]
-        if chain in self.lives.timed_out:
+        number = self._moment_of[self.lives.taken[chain][1]]
+        made, is_over = self._made(chain)
+        if is_over:
             return Ending(Reason.WINDOW, "it took the last event that a limit allows")
-        number = next(
-            place
-            for place, moment in enumerate(self.watched.moments)
-            if moment.event == event and not moment.by_time
-        )
-        if self._skipping(number) is None and not self._can_accept(chain):
-            if self._drops(number):
-                return Ending(Reason.LIMIT, f"MAX RUNS {self.rule.report.max_runs} PER KEY")
-            return Ending(Reason.WINDOW, "it took the last event that a limit allows")
+        is_complete = ACCEPT in made[:, at.STATE]
+        if not is_complete and self._skipping(number) is None and self._drops(number):
+            return Ending(Reason.LIMIT, f"MAX RUNS {self.rule.report.max_runs} PER KEY")
         return self._skipped(number)
-
-    def _can_accept(self, chain: Chain) -> bool:
-        variable = self.watched.rule.variables[self.lives.taken[chain][0]]
-        return any(
-            take.variable == variable and ACCEPT in take.after
-            for state in self.automaton.states
-            for take in state.takes
-        )
 
     def _ending_of(self, row: I64, number: int) -> Ending:
         moment = self.watched.moments[number]
         if row[at.STATE] == at.PENDING:
             return self._skipped(number)
-        until_us, limit = self._deadline(row)
-        if moment.by_time:
-            if moment.event == len(self.watched.time_us):
-                return self._ended_by_input(number, until_us, limit)
-            if until_us > moment.at_us:
-                return self._skipped(number)
-            by_us = int(self.watched.time_us[moment.event]) - until_us
+        if not moment.by_time:
+            return self._ended_by(row, moment.event, number)
+        limit = self._limit_over(row, moment.at_us)
+        if limit is None and (moment.at_us < _FAR_US or self._skipping(number) is not None):
+            return self._skipped(number)
+        if limit is None:
+            return Ending(Reason.OPEN, "the input ended")
+        if moment.event < len(self.watched.time_us):
+            by_us = int(self.watched.time_us[moment.event]) - moment.at_us
             says = f"{limit} was over; the next event of the key came {duration_text(by_us)} later"
             return Ending(Reason.WINDOW, says, by_us=by_us)
-        return self._ended_by(row, moment.event, number)
+        left_us = moment.at_us - max(self.replay.last_us, int(self.watched.time_us[-1]))
+        if left_us <= 0:
+            return Ending(Reason.WINDOW, f"{limit} was over; no further event of the key came")
+        return Ending(Reason.OPEN, f"the input ended, {duration_text(left_us)} before {limit} was over")
 
-    def _ended_by_input(self, number: int, until_us: int, limit: str) -> Ending:
-        if self._skipping(number) is not None and until_us > min(self.watched.moments[number].at_us, _FAR_US):
-            return self._skipped(number)
-        last_us = int(self.watched.time_us[-1])
-        if until_us >= _FAR_US:
-            return Ending(Reason.OPEN, "the input ended")
-        left = duration_text(until_us - last_us)
-        return Ending(Reason.OPEN, f"the input ended, {left} before {limit} was over")
+    def _limit_over(self, row: I64, at_us: int) -> str | None:
+        """Return the limit that is over for a run at a time; None: none is, or it ends there with a match."""
+        state = self.automaton.states[int(row[at.STATE])]
+        states, absence = [state], state.timed_absence
+        if absence is not None:
+            began_us = int(row[at.REGISTER + n_registers(self.watched.rule) + at.MOMENT_US])
+            if began_us + absence.period.span_us <= at_us:
+                if ACCEPT in absence.after:
+                    return None
+                states = [self.automaton.states[number] for number in absence.after]
+        limits = [(*self._limit(row, of), of.closes) for of in states]
+        until_us, limit, _ = max(limits)
+        is_complete = any(closes and of_one <= at_us for of_one, _, closes in limits)
+        return None if is_complete or until_us > at_us else limit
 
     def _ended_by(self, row: I64, event: int, number: int) -> Ending:
         guard, variable = self.watched.guard(row, event)
@@ -373,6 +408,8 @@ class Answer:
             case Guard.BEGINS:
                 says = f"an event came that begins another branch, as `{name}`"
                 return Ending(Reason.BRANCH, says, None, of, name)
+            case Guard.LAST_EVENT if self._closes_after(row):
+                return self._skipped(number)
             case Guard.LAST_EVENT:
                 return Ending(Reason.WINDOW, "it was the last event that a limit allows", None, of)
             case Guard.TAKEN | Guard.IGNORED:
@@ -384,6 +421,11 @@ class Answer:
                         of,
                     )
                 return self._skipped(number)
+
+    def _closes_after(self, row: I64) -> bool:
+        """Return whether a limit in events completes a run that ignores the last event."""
+        state = self.automaton.states[int(row[at.STATE])]
+        return self.automaton.states[state.next].closes
 
     def _drops(self, number: int) -> bool:
         moments = self.watched.moments
@@ -422,10 +464,16 @@ class Answer:
             for name in dict.fromkeys(take.variable for take in self.automaton.states[0].takes):
                 yield Wait(chain, name, row, first, n, -_FAR_US, at.NEVER)
             return
+        wanted = self._shortest(self._rows(chain))
         if life is None:
-            return
-        wanted = self._shortest(life.rows)
-        end = n if life.ended is None else self._first_event(life.ended)
+            end = self.lives.taken[chain][1] + 1
+            for row in self._made(chain)[0]:
+                for name in self._shortest(row[None]):
+                    since_us, until_us = self._since_us(chain, row), self._deadline(row)
+                    yield Wait(chain, name, row, end, end, since_us, until_us)
+            end, chain = end - 1, self.lives.parents[chain]
+        else:
+            end = n if life.ended is None else self._first_event(life.ended)
         while chain != NOTHING and chain in self.lives.lives:
             waits = list(self._waits_of(chain, wanted, end))
             yield from waits
@@ -444,7 +492,7 @@ class Answer:
             for name in wanted:
                 if name in found:
                     row = found[name]
-                    since_us, until_us = self._since_us(chain, row), self._deadline(row)[0]
+                    since_us, until_us = self._since_us(chain, row), self._deadline(row)
                     yield Wait(chain, name, row, first, end, since_us, until_us)
             end = min(end, first)
 
@@ -465,7 +513,7 @@ class Answer:
         takes = [
             (min((self.distances[after] for after in take.after), default=0), take.variable)
             for number in rows[:, at.STATE].tolist()
-            if number != at.PENDING
+            if number not in (at.PENDING, ACCEPT)
             for take in self.automaton.states[number].takes
         ]
         least = min(takes, default=(0, ""))[0]
@@ -492,7 +540,9 @@ class Answer:
         refusals: list[Refusal] = []
         for failed_parts, _, event, wait in ranked[: 10 * _NEAREST]:
             one = self._refusal(event, wait) if failed_parts else self._refused_whole(event, wait)
-            if one is not None:
+            if one is None:
+                n_refused -= 1
+            else:
                 refusals.append(one)
         return sorted(refusals, key=_nearness)[:_NEAREST], n_refused
 
@@ -504,10 +554,7 @@ class Answer:
     def _refused_whole(self, event: int, wait: Wait) -> Refusal | None:
         """Return why an event for which the condition holds was refused; None: a run took it."""
         if wait.chain == NOTHING:
-            if any(step[1] == event for step in self.lives.taken):
-                return None
-            says = "no run may start here: a match skipped it, an absence before it is broken, or `^`"
-            return Refusal(self.event(event), wait.variable, Reason.EXCLUDED, says)
+            return self._not_begun(event, wait)
         early_us = self.watched.early_by_us(wait.row, event)
         if early_us > 0:
             says = f"{duration_text(early_us)} before the gap begins"
@@ -516,12 +563,54 @@ class Answer:
         if (wait.chain, (number, event)) in self._takes:
             return None
         guard, by = self.watched.guard(wait.row, event)
-        if guard in (Guard.NOT_NEXT, Guard.NOT_FOLLOWED_BY, Guard.EXCLUDED, Guard.IGNORED, Guard.STRICT):
-            name = self.watched.rule.variables[by] if by >= 0 else wait.variable
-            says = f"`{wait.variable}` holds, but the pattern keeps it out here: `{name}` holds, too"
-            reason = Reason.ABSENCE if guard in (Guard.NOT_NEXT, Guard.NOT_FOLLOWED_BY) else Reason.EXCLUDED
-            return Refusal(self.event(event), wait.variable, reason, says)
-        return None
+        by = by if by >= 0 else self.watched.keeps_out(wait.row, event)
+        if by < 0 or guard in (Guard.TAKEN, Guard.BEGINS):
+            return None
+        is_absence = guard in (Guard.NOT_NEXT, Guard.NOT_FOLLOWED_BY)
+        return self._kept_out(event, wait.variable, by, Reason.ABSENCE if is_absence else Reason.EXCLUDED)
+
+    def _kept_out(self, event: int, variable: str, by: int, reason: Reason) -> Refusal:
+        name = self.watched.rule.variables[by]
+        says = f"`{variable}` holds, but the pattern keeps it out here: `{name}` holds, too"
+        return Refusal(self.event(event), variable, reason, says)
+
+    def _not_begun(self, event: int, wait: Wait) -> Refusal | None:
+        """Return why no run began with an event for which the condition holds; None: one did."""
+        of, names = self.event(event), self.watched.rule.variables
+        if (NOTHING, (names.index(wait.variable), event)) in self._takes or event not in self._moment_of:
+            return None
+        takes = [take for take in self.automaton.states[0].takes if take.variable == wait.variable]
+        for look_behind in (look_behind for take in takes for look_behind in take.look_behinds):
+            met = self._last_met(look_behind, event)
+            if met is not None:
+                says = f"an event came before for which `{look_behind.variable}` holds, which must not come"
+                return Refusal(of, wait.variable, Reason.ABSENCE, says, because=self.event(met))
+        by = self.watched.keeps_out(wait.row, event)
+        if by >= 0 and names[by] == NOT_FIRST:
+            says = "`^` asks for the first event of the key"
+            return Refusal(of, wait.variable, Reason.ANCHOR, says, because=self.event(0))
+        if by >= 0:
+            return self._kept_out(event, wait.variable, by, Reason.EXCLUDED)
+        chain = self._skipping(self._moment_of[event])
+        if chain is None:
+            return None
+        first = self.event(self.lives.steps(chain)[0][1])
+        says = f"no run may start here: it was skipped by the match that began at {time_text(first.time_us)}"
+        return Refusal(of, wait.variable, Reason.SKIPPED, says)
+
+    def _last_met(self, look_behind: LookBehind, event: int) -> int | None:
+        """Return the last event that breaks an absence before a run that would begin with `event`."""
+        within, times = look_behind.period or self.rule.window, self.watched.time_us
+        first = event - 1 if look_behind.adjacent else 0
+        if isinstance(within, ir.EventWindow):
+            first = max(first, event - within.count + 1)
+        if isinstance(within, ir.Window):
+            first = max(first, int(np.searchsorted(times, times[event] - within.span_us)))
+        events = np.arange(max(first, 0), event)
+        truths = self.conditions.truths(look_behind.variable, self.watched.first_row(), events)
+        of_stream = self.conditions.has_stream(look_behind.variable, self.watched.events)[events]
+        met = events[truths.all(axis=0) & of_stream]
+        return int(met[-1]) if len(met) else None
 
     @cached_property
     def _takes(self) -> set[tuple[Chain, tuple[int, int]]]:
@@ -538,6 +627,12 @@ class Answer:
                         says = f"too late by {duration_text(by_us)}"
                         yield Refusal(self.event(event), wait.variable, Reason.LATE, says, (), by_us)
                         break
+                    if ending.by_us is None:
+                        says = "after the last event that the limit allows"
+                        yield Refusal(self.event(event), wait.variable, Reason.LATE, says)
+                        break
+            if wait.chain not in self.lives.lives:
+                continue  # it ended as soon as it began to wait
             earlier = self._satisfying(wait, last.place - _MOST_EXAMINED, last.place)
             before = [event for event in earlier if event not in {step.event.place for step in steps}]
             if before and wait.variable not in {step.variable for step in steps}:

@@ -26,7 +26,8 @@ class Reason(StrEnum):
     WINDOW = "window"  # a limit ended the attempt
     STRICT = "strict"  # another event came directly after
     BRANCH = "branch"  # the event begins another branch of the pattern, so it is not ignored
-    EXCLUDED = "excluded"  # WITHOUT, UNTIL, ^ or a possessive loop keeps the event out
+    EXCLUDED = "excluded"  # WITHOUT, UNTIL or a possessive loop keeps the event out
+    ANCHOR = "anchor"  # ^, and the event is not the first of its key
     ABSENCE = "absence"  # an event came that must not come
     SKIPPED = "skipped"  # a reported match skipped the attempt, or was preferred to it
     SUPPRESSED = "suppressed"  # a match came too soon after another one
@@ -36,6 +37,20 @@ class Reason(StrEnum):
 
 OF_CONDITION = frozenset((Reason.VALUE, Reason.NULL, Reason.TYPE, Reason.CASE, Reason.ROW, Reason.WINDOWED))
 """Reasons of a part of a condition."""
+
+ELSEWHERE = frozenset((Reason.ORDER, Reason.KEY, Reason.LATE))
+"""Reasons of an event that has what was missing, but came when or where no run waited for it."""
+
+OF_REFUSAL = (
+    OF_CONDITION | ELSEWHERE | {Reason.EARLY, Reason.ABSENCE, Reason.EXCLUDED, Reason.ANCHOR, Reason.SKIPPED}
+)
+"""Reasons for which an event is refused."""
+
+OF_ENDING = frozenset((
+    Reason.OPEN, Reason.WINDOW, Reason.STRICT, Reason.ABSENCE, Reason.EXCLUDED, Reason.BRANCH,
+    Reason.LIMIT, Reason.SKIPPED, Reason.SUPPRESSED,
+))  # fmt: skip
+"""Reasons for which an attempt ended, or a match was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +109,8 @@ class Refusal:
     """An event that an attempt waited for as a variable and did not take.
 
     `failed` are the parts of the condition that were not TRUE. It is empty if the event was refused although
-    the condition holds; `reason` and `says` say why, and `by_us` by how much time.
+    the condition holds; `reason` and `says` say why, `by_us` by how much time, and `because` is the earlier
+    event for which a run may not start.
     """
 
     event: Event
@@ -103,6 +119,7 @@ class Refusal:
     says: str
     failed: tuple[Failed, ...] = ()
     by_us: int | None = None
+    because: Event | None = None
 
 
 @dataclass(frozen=True, slots=True)

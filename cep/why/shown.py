@@ -10,7 +10,7 @@ from cep.diagnostics.diagnostic import Lines, Source, Span, excerpt
 from cep.diagnostics.safe_text import for_terminal
 from cep.local.replay import in_line, time_text, word
 from cep.schema.stream import Stream
-from cep.why.reasons import Attempt, Event, Failed, Found, Period, Step, Why, WhyRows
+from cep.why.reasons import ELSEWHERE, Attempt, Event, Failed, Found, Period, Step, Why, WhyRows
 from cep.why.summary import Funnel
 
 _TIMES = frozenset(("time_us", "start_us", "end_us", "since_us", "until_us"))
@@ -125,18 +125,16 @@ class _Shown:
             until = f" until {time_text(attempt.until_us)}" if attempt.until_us is not None else ""
             yield f"  {'waited':<9}for {' or '.join(attempt.waits_for)}{until}"
         ending = attempt.ending
-        by = ""
-        if ending.event is not None and ending.reason != "skipped":
-            by = f": {self._event(ending.event)}"
+        by = "" if ending.reason == "skipped" else self._because(ending.event)
         yield f"  {'ended':<9}[{ending.reason}] {ending.says}{by}"
         for place, refusal in enumerate(attempt.refusals):
             event = f"{self._event(refusal.event)} as {refusal.variable}:"
-            yield f"  {'refused':<9}{event} [{refusal.reason}] {refusal.says}"
+            yield f"  {'refused':<9}{event} [{refusal.reason}] {refusal.says}{self._because(refusal.because)}"
             for failed in refusal.failed[1:]:
                 yield f"  {'':<9}{'and':>{len(event)}} [{failed.reason}] {failed.says}"
             if place == 0:
                 yield from self._carets(refusal.failed)
-        rest = attempt.n_refused - sum(bool(refusal.failed) for refusal in attempt.refusals)
+        rest = attempt.n_refused - sum(refusal.reason not in ELSEWHERE for refusal in attempt.refusals)
         if rest > 0:
             yield f"  {'':<9}and {rest:,} more"
 
@@ -154,6 +152,9 @@ class _Shown:
             if len(steps) <= _MOST_STEPS or number < half or number >= len(steps) - half:
                 took = "took" if number == 0 else ""
                 yield f"  {took:<9}{self._event(step.event)} as {step.variable}"
+
+    def _because(self, event: Event | None) -> str:
+        return "" if event is None else f": {self._event(event)}"
 
     def _event(self, event: Event) -> str:
         names = self.ties.get(event.stream) or next(iter(self.ties.values()), ())

@@ -37,7 +37,7 @@ from cep.local.replay import Replay, replay
 from cep.rule_set import RuleSet
 from cep.why.answer import Answer, why
 from cep.why.attempts import Chain
-from cep.why.reasons import OF_CONDITION, Attempt, Found, Reason, Refusal, Why
+from cep.why.reasons import OF_CONDITION, OF_ENDING, OF_REFUSAL, Attempt, Found, Reason, Refusal, Why
 from cep.why.summary import funnel
 from tests.property.differential import stream_table
 from tests.property.strategies.cases import cases
@@ -92,16 +92,20 @@ def check(given: TableCase, counts: Counter[str]) -> None:
             if match.removed_by is not None:
                 counts[f"{match.removed_by.reason}, {check_removed(given, key, match)}"] += 1
         for attempt in told.attempts:
+            assert attempt.ending.reason in OF_ENDING
             counts[f"{attempt.ending.reason}, {check_ending(given, answer, attempt)}"] += 1
             for refusal in attempt.refusals:
+                assert refusal.reason in OF_REFUSAL
                 counts[f"{refusal.reason}, {check_refusal(given, answer, attempt, refusal)}"] += 1
         for at_us in answer.watched.time_us.tolist()[::4]:
-            check_skipped(answer, why(found, key, at_us, limit=6), counts)
+            check_skipped(given, answer, why(found, key, at_us, limit=6), counts)
 
 
-def check_skipped(answer: Answer, told: Why, counts: Counter[str]) -> None:
-    """Check that the match that skipped an attempt is a match of the key, and ended while it was open."""
+def check_skipped(given: TableCase, answer: Answer, told: Why, counts: Counter[str]) -> None:
+    """Check that the match that skipped an attempt is one of the key, and what kept a run from starting."""
     for attempt in told.attempts:
+        for refusal in attempt.refusals if not attempt.steps else ():
+            counts[f"{refusal.reason}, {check_not_begun(given, answer, refusal)}"] += 1
         if attempt.ending.reason is Reason.SKIPPED:
             by = attempt.ending.event
             if by is None:
@@ -110,6 +114,21 @@ def check_skipped(answer: Answer, told: Why, counts: Counter[str]) -> None:
             first = {answer.lives.steps(chain)[0][1] for chain in answer.lives.matched}
             assert by.place in first, attempt
             counts["skipped, by a match"] += 1
+
+
+def check_not_begun(given: TableCase, answer: Answer, refusal: Refusal) -> str:
+    """Check that a run starts with the event without the event that kept it from starting."""
+    if refusal.failed or refusal.because is None:
+        return "not tried"
+    mark, event = refusal.because.values["w"], refusal.event.values["w"]
+    again = Answer(replayed(given, [one for one in given.case.events if one["w"] != mark]), answer.key)
+    place = next(place for place, one in enumerate(again.watched.events.to_pylist()) if one["w"] == event)
+    variable = again.watched.rule.variables.index(refusal.variable)
+    if chain_of(again, [(variable, place)]) is not None:
+        return "a run starts"
+    later = again._refused_whole(place, next(again._waits(-1)))
+    assert later is not None, refusal
+    return "kept out by another"
 
 
 def check_removed(given: TableCase, key: tuple[Any, ...], match: Found) -> str:
@@ -320,6 +339,8 @@ def changed_events(
             return None
         return [fixed if event["w"] == mark else event for event in case.events], mark
     if refusal.reason not in (Reason.LATE, Reason.ORDER, Reason.KEY, Reason.EARLY) or not attempt.steps:
+        return None
+    if refusal.reason is Reason.LATE and refusal.by_us is None:  # late by events, not by time
         return None
     parts = answer.replay.watched.parts[refusal.variable]
     if any(isinstance(value.written, Windowed) for part in parts for value in part.values):

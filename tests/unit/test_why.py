@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -347,6 +348,139 @@ MATCH PREFERRED
     assert [one["reason"] for one in attempt["refusals"]].count("late") == 0
 
 
+def of_kinds(pattern: str, *rest: str) -> str:
+    """Return a rule whose variables are events of the kind of their name."""
+    defined = ", ".join(f"{name} AS kind = '{name}'" for name in "abcm" if re.search(rf"\b{name}\b", pattern))
+    return f"RULE r FROM taps PARTITION BY k PATTERN {pattern} DEFINE {defined} {' '.join(rest)}\n"
+
+
+@pytest.mark.parametrize("later", [(("x", 40, "z"),), ()])
+@pytest.mark.parametrize(
+    ("pattern", "events"),
+    [
+        ("a -> b -> !c FOR 5 SECONDS WITHIN 1 MINUTE", ((0, "a"), (1, "a"), (2, "b"))),
+        ("a -> b -> !c FOR 5 SECONDS -> !m FOR 5 SECONDS WITHIN 1 MINUTE", ((0, "a"), (1, "a"), (2, "b"))),
+        ("a -> b -> !c WITHIN 9 SECONDS", ((0, "a"), (0, "a"), (1, "b"))),
+        ("a -> b ->[<= 1 MINUTE] c? -> !m WITHIN 9 SECONDS", ((0, "a"), (0, "a"), (1, "b"))),
+        ("a ->> b -> !c WITHIN 4 EVENTS", ((0, "a"), (1, "b"), (2, "b"), (3, "z"))),
+    ],
+)
+def test_an_attempt_that_a_match_skipped_at_the_end_of_its_own_wait_was_skipped(
+    folder: Path, pattern: str, events: tuple[tuple[int, str], ...], later: tuple[tuple[str, int, str], ...]
+) -> None:
+    write(of_kinds(pattern), *(("x", *event) for event in events), *later)
+    found = told("--key x --at 2024-05-01T00:00:02Z")
+    assert [match["start"] for match in found["matches"]] == ["2024-05-01T00:00:00Z"]
+    assert [attempt["ending"]["says"] for attempt in found["attempts"]] == [
+        "skipped by the match that began at 2024-05-01T00:00:00Z"
+    ]
+    assert told("--key x")["attempts"] == []
+
+
+def test_a_limit_that_is_over_with_an_absence_ended_the_attempt(folder: Path) -> None:
+    write(of_kinds("a -> !c FOR 5 SECONDS -> b WITHIN 5 SECONDS"), ("x", 1, "a"), ("x", 9, "b"))
+    (attempt,) = told("--key x")["attempts"]
+    says = "WITHIN 5 SECONDS was over; the next event of the key came 3 seconds later"
+    assert (attempt["ending"]["reason"], attempt["ending"]["says"]) == ("window", says)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "events", "waits_for", "missing"),
+    [
+        ("a{2} b WITHIN 2 EVENTS", "aab", ["b"], 1),
+        ("a->{2,} -> b WITHIN 3 EVENTS", "aaab", ["a", "b"], 1),
+        ("a -> b -> c -> m WITHIN 2 EVENTS", "abcm", ["c"], 2),
+        ("a -> ((b -> c) WITHIN 1 EVENT)", "abc", ["c"], 1),
+        ("a -> b WITHIN 1 EVENT", "ab", ["b"], 1),
+    ],
+)
+@pytest.mark.parametrize("rest", ["", "ON TIMEOUT"])
+def test_an_attempt_that_took_the_last_event_of_a_limit_still_lacks_events(
+    folder: Path, pattern: str, events: str, waits_for: list[str], missing: int, rest: str
+) -> None:
+    write(of_kinds(pattern, rest), *(("x", second, kind) for second, kind in enumerate(events)))
+    attempt = told("--key x --limit 9")["attempts"][0]
+    assert attempt["ending"]["says"] == "it took the last event that a limit allows"
+    assert (attempt["missing"], attempt["waits_for"]) == (missing, waits_for)
+    (late,) = [one for one in attempt["refusals"] if one["reason"] == "late"]
+    assert (late["variable"], late["says"]) == (waits_for[-1], "after the last event that the limit allows")
+
+
+def test_an_attempt_that_was_skipped_by_the_match_of_the_event_that_it_took_still_lacks_events(
+    folder: Path,
+) -> None:
+    rule = of_kinds("(a -> b | m -> b -> c)").replace("a AS", "a AS n = 1 AND").replace("m'", "a' AND n = 0")
+    write(rule, ("x", 0, "a"), ("x", 1, "a"), ("x", 2, "b"))
+    (attempt,) = told("--key x --at 2024-05-01T00:00:02Z")["attempts"]
+    assert [step["variable"] for step in attempt["steps"]] == ["m", "b"]
+    assert (attempt["ending"]["reason"], attempt["missing"], attempt["waits_for"]) == ("skipped", 1, ["c"])
+
+
+def test_event_time_passes_with_the_events_of_any_key(folder: Path) -> None:
+    rule = of_kinds("a -> b WITHIN 10 SECONDS", "ON TIMEOUT")
+    ended = {}
+    for second in (11, 10, 9):
+        write(rule, ("x", 0, "a"), ("y", second, "b"))
+        found = told("--key x")
+        assert [match["is_timeout"] for match in found["matches"]] == [True]
+        (attempt,) = found["attempts"]
+        ended[second] = (attempt["ending"]["reason"], attempt["ending"]["says"])
+    over = ("window", "WITHIN 10 SECONDS was over; no further event of the key came")
+    left = "the input ended, 1 second before WITHIN 10 SECONDS was over, and it is reported as a timeout"
+    assert ended == {11: over, 10: over, 9: ("open", left)}
+
+
+def test_of_matches_event_time_passes_with_the_events_of_their_rule(folder: Path) -> None:
+    outer = "RULE o FROM MATCHES OF r PARTITION BY k PATTERN p -> q WITHIN 30 SECONDS DEFINE {}\n"
+    rules = of_kinds("a -> b WITHIN 10 SECONDS") + outer.format("p AS TRUE, q AS k = 'z'")
+    write(rules, ("x", 0, "a"), ("x", 1, "b"), ("y", 21, "c"))
+    (attempt,) = told("--key x --rule o")["attempts"]
+    assert attempt["ending"]["says"] == "the input ended, 10 seconds before WITHIN 30 SECONDS was over"
+
+
+BEFORE = "an event came before for which `a` holds, which must not come"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "events", "reason", "says", "because"),
+    [
+        ("!a -> b WITHIN 9 SECONDS", "aab", "absence", BEFORE, 1),
+        ("!a b WITHIN 9 SECONDS", "aab", "absence", BEFORE, 1),
+        ("!a FOR 2 SECONDS -> b", "aab", "absence", BEFORE, 1),
+        ("^ b", "aab", "anchor", "`^` asks for the first event of the key", 0),
+        (
+            "(b -> c) WITHOUT m",
+            "am",
+            "excluded",
+            "`b` holds, but the pattern keeps it out here: `m` holds, too",
+            None,
+        ),
+    ],
+)
+def test_what_kept_a_run_from_starting_is_told(
+    folder: Path, pattern: str, events: str, reason: str, says: str, because: int | None
+) -> None:
+    rule = of_kinds(pattern).replace("b AS kind = 'b'", "b AS kind IN ('b', 'm')")
+    write(rule, *(("x", second, kind) for second, kind in enumerate(events)))
+    (attempt,) = told("--key x")["attempts"]
+    (refusal,) = [one for one in attempt["refusals"] if not one["failed"]]
+    assert (refusal["reason"], refusal["says"]) == (reason, says)
+    cause = None if because is None else f"2024-05-01T00:00:0{because}Z"
+    assert (refusal["because"] and refusal["because"]["time"]) == cause
+    shown = cep_prints("why rule.cep -i taps.jsonl --key x")
+    assert f"[{reason}] {says}" + (f": {cause}\n" if cause else "\n") in shown
+    assert "more\n" not in shown  # all are shown
+
+
+def test_an_event_that_a_match_took_last_may_start_no_run(folder: Path) -> None:
+    rule = of_kinds("a -> b").replace("a AS kind = 'a'", "a AS kind IN ('a', 'b')")
+    write(rule, ("x", 1, "a"), ("x", 2, "b"), ("x", 5, "z"))
+    (attempt,) = told("--key x --at 2024-05-01T00:00:04Z")["attempts"]
+    says = "no run may start here: it was skipped by the match that began at 2024-05-01T00:00:01Z"
+    (refusal,) = [one for one in attempt["refusals"] if not one["failed"]]
+    assert (refusal["reason"], refusal["says"]) == ("skipped", says)
+
+
 @pytest.mark.parametrize(
     ("pattern", "reason", "variable"),
     [
@@ -416,3 +550,30 @@ def test_the_summary_counts_what_each_part_refuses_alone(folder: Path) -> None:
     assert (b["n_candidates"], b["n_waited"], b["n_taken"], b["n_reached"]) == (2, 1, 1, 1)
     parts = [(part["text"], part["n_true"], part["n_alone"]) for part in b["parts"]]
     assert parts == [("kind = 'b'", 3, 1), ("n = 1", 4, 1), ("n < 10 * COUNT(a.*)", None, 0)]
+
+
+def test_the_halves_of_between_are_parts_with_texts_of_their_own(folder: Path) -> None:
+    write(RULE.replace("kind = 'b'", "n BETWEEN 0 AND 0"), ("x", 2, "a"), ("x", 3, "b"))
+    found = json.loads(cep_prints("why rule.cep -i taps.jsonl --summary --format json"))
+    assert [(part["text"], part["n_true"], part["n_alone"]) for part in found["steps"][1]["parts"]] == [
+        ("n >= 0", 2, 0),
+        ("n <= 0", 1, 1),
+    ]
+    (refusal,) = told("--key x")["attempts"][0]["refusals"]
+    assert [failed["text"] for failed in refusal["failed"]] == ["n <= 0"]
+    write(WINDOW.replace("MAX(n) < 1", "MAX(n) BETWEEN 1 AND 2"), ("x", 0, "a"), ("x", 2, "a"))
+    assert [failed["text"] for failed in told("--key x")["others"][0]["failed"]] == ["MAX(n) >= 1"]
+
+
+@pytest.mark.parametrize("limit", ["--limit 9", "--limit 9 --at 2024-05-01T00:00:48Z"])
+def test_attempts_before_the_examined_events_are_not_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(cep.why.answer, "MAX_EVENTS", 4)
+    rule = RULE.replace("DEFINE", "WITHIN 5 SECONDS DEFINE")
+    later = [("x", second, "a" if second % 9 else "b") for second in range(30, 50)]
+    write(rule, ("x", 1, "a"), ("x", 2, "b"), *later)
+    found = told(f"--key x {limit}")
+    first = [attempt["steps"][0]["event"]["time"] for attempt in found["attempts"]]
+    assert first
+    assert min(first) >= "2024-05-01T00:00:46Z"

@@ -5,7 +5,7 @@ The kernels are those of every run. They receive one event at a time, and the op
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -17,11 +17,15 @@ from cep.arrays import I64, Mask
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.engine.kernels import layout as at
 from cep.engine.kernels.conditions import (
+    begin_run,
+    can_take,
     holds,
     is_excluded,
     is_forbidden,
     is_past_last_event,
     next_take,
+    set_clocks,
+    set_deadline,
     state_after_releases,
 )
 from cep.engine.kernels.registers import update_registers
@@ -126,6 +130,40 @@ class Watched:
         taken: I64 = runs[0]
         return taken
 
+    def successors(self, row: I64, variable: int, event: int) -> Iterator[tuple[I64, bool]]:
+        """Yield what a run becomes if it takes an event as a variable, in order of preference.
+
+        Yield also whether a limit in events ends the new run at once. The state of a complete run is
+        `layout.NONE`. A `row` in state 0 is a run that starts with the event.
+        """
+        pool, offered, rule = self._pool(row, event), self._offered(event), self.packed
+        runs, scratch = pool.runs, int(pool.meta[at.SCRATCH_RUN])
+        state = int(row[at.STATE])
+        if state == 0:
+            begin_run(rule, runs, 0, offered)
+            if self.rule.is_timed:
+                runs[0, rule[at.CLOCK] + at.START_EVENT] = event + 1
+        elif rule[at.HAS_EXCLUSIONS]:
+            state = int(state_after_releases(pool, offered, state, 0))
+        place = at.place_of(state)
+        for take in range(rule[place + at.STATE_TAKES], rule[place + at.STATE_TAKES + at.END], at.TAKE_WIDTH):
+            if self._number(rule[take + at.TAKE_VARIABLE]) != variable or not can_take(
+                pool, offered, take, 0
+            ):
+                continue
+            runs[scratch] = self.after_take(runs[0], variable, event)
+            if self.rule.is_timed:
+                set_clocks(rule, runs, scratch, take, offered.time_us, event + 1)
+            for entry in range(rule[take + at.TAKE_AFTERS], rule[take + at.TAKE_AFTERS + at.END]):
+                after, is_over = int(rule[entry]), False
+                if self.rule.is_timed and after != at.NONE:
+                    set_deadline(rule, runs, scratch, after)
+                    is_over = bool(is_past_last_event(pool, 0, scratch))
+                    if is_over and rule[at.place_of(after) + at.STATE_CLOSES]:
+                        after, is_over = at.NONE, False
+                runs[scratch, at.STATE] = after
+                yield runs[scratch].copy(), is_over
+
     def first_row(self) -> I64:
         """Return the row of a run that has taken nothing yet."""
         row: I64 = np.zeros(at.REGISTER + n_registers(self.rule) + self._n_clocks, np.int64)
@@ -187,6 +225,11 @@ class Watched:
         address = int(self.packed[at.VARIABLES]) + at.VARIABLE_WIDTH * variable
         with np.errstate(all="ignore"):
             return bool(holds(self._pool(row, event), self._offered(event), address, 0))
+
+    def keeps_out(self, row: I64, event: int) -> int:
+        """Return the variable that keeps the event out of a take of the state of a run; -1: none does."""
+        pool, offered, state = self._pool(row, event), self._offered(event), int(row[at.STATE])
+        return self._keeps_out(pool, offered, at.place_of(state))
 
     def _keeps_out(self, pool: at.Pool, offered: at.Offered, place: int) -> int:
         """Return the number of the variable that keeps the event out of a take of a state; -1: none does."""
