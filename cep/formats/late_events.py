@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from cep.arrays import I64
 from cep.expression import Type
 from cep.schema.arrow_types import DDL_ARROW_TYPES
 from cep.schema.column_types import ColumnType
+from cep.schema.decimals import decimal_of
 from cep.schema.opaque_values import value_of_text
 from cep.schema.stream import UNITS, Field, Stream
 from cep.schema.text_values import event_table_schema, json_text
@@ -138,14 +138,8 @@ def _as_declared(late: pa.Table, node: Node) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(values, kind)])
     if node.is_decimal:
         # From the digits of the DOUBLE that was read: a cast would add digits that the input did not have.
-        unit = Decimal(1).scaleb(-node.digits[1])
-        numbers = column.to_pylist()
-        bound = 10.0 ** (node.digits[0] - node.digits[1]) - 0.5 * 10.0 ** -node.digits[1]
-        # A value that the type cannot represent (NaN, too large) is NULL, as in the events of matches.
-        decimals = [
-            None if number is None or not abs(number) < bound else Decimal(repr(number)).quantize(unit)
-            for number in numbers
-        ]
+        digits, numbers = node.digits, column.to_pylist()
+        decimals = [None if number is None else decimal_of(number, digits) for number in numbers]
         return pa.chunked_array([pa.array(decimals, kind)])
     if node.type is Type.TIMESTAMP:
         column = column.cast(pa.timestamp("us", tz="UTC"))

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from cep.schema.column_types import INTEGER_BITS, MAX_DIGITS, ColumnType
+from cep.schema.column_types import INTEGER_BITS, ColumnType
+from cep.schema.decimals import rounded
 from cep.schema.text_values import NUMBER_WORDS, word_of
 from cep.schema.time_values import DATE_LENGTH, timestamp_us
 
@@ -61,7 +62,8 @@ def _json_of(value: object, kind: ColumnType, is_json: bool) -> str:
         case (("float" | "double"), int() | float() | str()):
             return _number_text(value, kind.name)
         case "decimal", int() | float() | Decimal():
-            if abs(value) < 10**MAX_DIGITS:
+            exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+            if rounded(exact, kind.digits) is not None:
                 return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)
         case _:
             return json.dumps(_text_of(value, kind.name), ensure_ascii=False)
@@ -163,7 +165,7 @@ def _value(value: Any, kind: ColumnType) -> object:
         case "date":
             return date.fromisoformat(value)
         case "decimal":
-            return Decimal(value).quantize(Decimal(1).scaleb(-kind.digits[1]))
+            return rounded(Decimal(value), kind.digits)
         case "float" | "double":
             return float(value)
         case _:

@@ -29,6 +29,7 @@ from cep.arrays import Mask
 from cep.expression import Type
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.column_types import INTEGER_BITS
+from cep.schema.decimals import largest_double
 from cep.schema.masks import null_where, where_false, where_true
 from cep.schema.stream import Field, Stream
 from cep.schema.time_values import times_of_numbers, times_of_texts
@@ -70,7 +71,8 @@ def column_from_text(texts: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
             return null_where(bad, pc.equal(pc.utf8_lower(texts), "true")), bad
         case Type.DOUBLE:
             values, bad = _doubles(texts)
-            return fit_column(values, field)[0], bad
+            values, out_of_range = fit_column(values, field)
+            return values, bad | out_of_range
         case _:
             values, bad = _integers(texts)
             values, out_of_range = fit_column(values, field)
@@ -112,16 +114,23 @@ def _counts(texts: pa.Array, unit: str) -> tuple[pa.Array, Mask]:
 def fit_column(values: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
     """Return `values` in the form of the declared type, and a mask of the values that it cannot hold.
 
-    A `float` is rounded to the nearest 32-bit value, as in Spark. A small integer type has a range.
+    A `float` is rounded to the nearest 32-bit value, as in Spark. A small integer type and a decimal have a
+    range.
     """
     nothing = np.zeros(len(values), dtype=bool)
+    if field.is_decimal:
+        return _within(values, pc.less_equal(pc.abs(values), largest_double(field.digits)))
     if field.ddl == "float":
         return pc.cast(pc.cast(values, pa.float32(), safe=False), pa.float64()), nothing
     if INTEGER_BITS.get(field.ddl, 64) == 64:
         return values, nothing
     low, high = integer_range(field.ddl)
-    outside = where_true(pc.or_(pc.less(values, low), pc.greater(values, high)))
-    return null_where(outside, values), outside
+    return _within(values, pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)))
+
+
+def _within(values: pa.Array, is_within: pa.Array) -> tuple[pa.Array, Mask]:
+    outside = where_false(is_within)
+    return (null_where(outside, values) if outside.any() else values), outside
 
 
 # ---------------------------------------------------------------- numbers that JSON does not have

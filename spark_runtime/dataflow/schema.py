@@ -14,6 +14,7 @@ from pyspark.sql.utils import is_remote
 from cep.errors import InputError
 from cep.expression import Type
 from cep.schema.column_types import ColumnType
+from cep.schema.decimals import largest_double
 from cep.schema.stream import DDL_TYPES, UNITS, Field, Stream, canonical_ddl
 from cep.schema.text_values import column_from_text
 from cep.schema.time_values import END_US, FIRST_US, times_of_timestamps
@@ -247,6 +248,8 @@ def _typed(field: Field, kind: T.DataType) -> SparkColumn:
         case Type.DOUBLE:
             # A `float` is the nearest 32-bit value, whatever the source; a decimal becomes a double first.
             column = column.cast("double") if isinstance(kind, T.DecimalType) else column
+            if field.is_decimal:
+                return F.when(F.abs(column) <= largest_double(field.digits), column)
             return (column.cast("float") if field.ddl == "float" else column).cast("double")
         case Type.TIMESTAMP if isinstance(kind, T.StringType):
             return _times_of_texts(field)(column)

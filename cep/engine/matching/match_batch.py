@@ -31,6 +31,7 @@ from cep.program.program import (
     register_column,
     widened,
 )
+from cep.schema.decimals import largest_double
 from cep.schema.stream import Stream
 
 _TIMEOUT_HASH = np.uint64(name_hash(TIMEOUT))
@@ -184,9 +185,8 @@ def _as_reported(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_date(kind):
         return values.cast(pa.timestamp("us")).cast(kind)
     if pa.types.is_decimal(kind):
-        # A value that the type cannot represent (NaN, too large) is NULL.
-        bound = 10.0 ** (kind.precision - kind.scale) - 0.5 * 10.0**-kind.scale
-        fits = pc.less(pc.abs(values), bound)
+        # Readers refuse what the type cannot represent. In a value that did not pass a reader it is NULL.
+        fits = pc.less_equal(pc.abs(values), largest_double((kind.precision, kind.scale)))
         values = pc.if_else(pc.fill_null(fits, False), values, pa.scalar(None, pa.float64()))
     return values.cast(kind)
 

@@ -31,6 +31,7 @@ from cep.formats.payloads.schemas import SchemaSource
 from cep.formats.protocol import Decoded, Indices, Problem, RecordFormat, Unquoted
 from cep.formats.text import json_lines
 from cep.formats.text.absent_fields import absent_fields
+from cep.schema.decimals import rounded
 from cep.schema.masks import where_true
 from cep.schema.opaque_values import opaque_text
 from cep.schema.stream import Field, Stream
@@ -426,6 +427,8 @@ def _decimal(text: str, digits: int, field: Field) -> float | str:
     if abs(digits) > _MOST_PLACES:
         raise ValueError(digits)
     number = Decimal(unscaled).scaleb(-digits, _EXACT)
+    if field.is_decimal and rounded(number, field.digits) is None:
+        raise ValueError(number)
     return format(number, "f") if field.type is Type.STRING else float(number)
 
 

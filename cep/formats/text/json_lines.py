@@ -53,6 +53,7 @@ from cep.formats.text.file_beginnings import (
 )
 from cep.formats.text.line_format import LineFormat
 from cep.schema.arrow_types import ARROW_TYPES
+from cep.schema.decimals import largest_double
 from cep.schema.masks import where_true
 from cep.schema.opaque_values import as_double, opaque_text
 from cep.schema.stream import Field, Stream
@@ -214,8 +215,9 @@ def _typed(value: object, field: Field) -> object:
             low, high = integer_range(field.ddl)
             return int(value) if low <= value <= high else None
         case Type.DOUBLE, int() | float():
-            return as_double(value, field.ddl)
-        case Type.DOUBLE, str():
+            number = as_double(value, field.ddl)
+            return None if field.is_decimal and not abs(number) <= largest_double(field.digits) else number
+        case Type.DOUBLE, str() if not field.is_decimal:
             return NUMBER_WORDS.get(value)
         case _:
             return None

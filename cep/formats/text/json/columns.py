@@ -261,7 +261,7 @@ def _column(columns: Columns, number: int, field: Field, n: int) -> tuple[pa.Arr
         return _of_buffers(pa.bool_(), state == PRESENT, bits), None
     if kind == REAL:
         reals = _of_buffers(pa.float64(), state == PRESENT, values)
-        return (fit_column(reals, field)[0] if field.ddl == "float" else reals), None
+        return (reals, None) if field.ddl == "double" else fit_column(reals, field)
     wholes = _of_buffers(pa.int64(), state == PRESENT, values)
     if kind != COUNT:
         return wholes, None
