@@ -95,7 +95,7 @@ def test_only_these_texts_are_numbers() -> None:
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
 def test_late_events_with_them_are_read_again(tmp_path: Path, suffix: str) -> None:
     decimals = [None, None, None, -0.0, None, 0.5]  # readers refuse what a decimal cannot hold
-    columns = [*[[*NUMBER_WORDS.values(), -0.0, 1e300, 0.5]] * 2, decimals]
+    columns: list[list[float | None]] = [*[[*NUMBER_WORDS.values(), -0.0, 1e300, 0.5]] * 2, decimals]
     events = pa.table([[0] * 6, *columns], names=[field.name for field in STREAM.fields])
     file = tmp_path / f"late{suffix}"
     write_late(file, {STREAM: late_events(events, np.zeros(6, np.int64), STREAM)})
