@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,6 +32,12 @@ def valid_texts(texts: pa.Array) -> tuple[pa.Array, Mask]:
         for row, value in enumerate(texts.cast(pa.binary()).to_pylist()):
             bad[row] = value is not None and not is_utf8(value)
     return null_where(bad, texts), bad
+
+
+def texts_of(values: Iterable[str | bytes | None]) -> pa.Array:
+    """Return a column of strings, in which bytes that are not UTF-8 stay as they are; see `valid_texts`."""
+    content = (value.encode(errors="surrogatepass") if isinstance(value, str) else value for value in values)
+    return pa.array(content, pa.binary()).view(pa.string())
 
 
 def is_utf8(value: bytes) -> bool:

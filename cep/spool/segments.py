@@ -129,15 +129,23 @@ def block_of(batch: ReceivedBatch, segment: int, first: int) -> bytes:
         _COUNT.pack(len(batch.columns)),
     ]
     for name, texts in batch.columns.items():
-        encoded = [None if text is None else text.encode(errors="replace") for text in texts]
+        encoded = [None if text is None else _encoded(text) for text in texts]
         lengths = (-1 if text is None else len(text) for text in encoded)
-        name_bytes = name.encode(errors="replace")
+        name_bytes = _encoded(name)
         parts += [_COUNT.pack(len(name_bytes)), name_bytes, np.fromiter(lengths, "<i4", n).tobytes()]
         parts += [text for text in encoded if text]
     body = b"".join(parts)
     head = _BLOCK.pack(_BLOCK_MAGIC, 0, len(body), n, first)[_CHECKED_FROM:]
     crc = zlib.crc32(body, zlib.crc32(head, _seed(segment)))
     return _BLOCK_MAGIC + _COUNT.pack(crc) + head + body
+
+
+def _encoded(text: str) -> bytes:
+    """Return a text as bytes. Bytes that are not UTF-8, which a receiver has escaped, stay as they are."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # half of a character
+        return text.encode(errors="replace")
 
 
 def _seed(segment: int) -> int:
@@ -218,14 +226,16 @@ def _columns(data: Any, n: int, at: int, names: Sequence[str] | None) -> dict[st
     at += 4
     for _ in range(n_columns):
         (n_name,) = _COUNT.unpack_from(data, at)
-        name = bytes(data[at + 4 : at + 4 + n_name]).decode(errors="replace")
+        name = bytes(data[at + 4 : at + 4 + n_name]).decode(errors="surrogateescape")
         at += 4 + n_name
         lengths = np.frombuffer(data, "<i4", n, at)
         at += 4 * n
         ends = [at, *(at + np.cumsum(np.maximum(lengths, 0), dtype=np.int64)).tolist()]
         if names is None or name in names:
             is_null = (lengths < 0).tolist()
-            texts = (bytes(data[begin:stop]).decode(errors="replace") for begin, stop in pairwise(ends))
+            texts = (
+                bytes(data[begin:stop]).decode(errors="surrogateescape") for begin, stop in pairwise(ends)
+            )
             found[name] = [None if null else text for null, text in zip(is_null, texts, strict=True)]
         at = ends[-1]
     return found

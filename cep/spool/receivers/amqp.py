@@ -307,7 +307,7 @@ class _Timer:
 
 def _text(value: Any) -> str | None:
     if isinstance(value, (bytes, memoryview)):
-        return bytes(value).decode(errors="replace")
+        return bytes(value).decode(errors="surrogateescape")
     return None if value is None else str(value)
 
 
@@ -316,7 +316,7 @@ def _value(body: Any) -> bytes:
     if isinstance(body, (bytes, memoryview)):
         return bytes(body)
     if isinstance(body, str):
-        return body.encode(errors="replace")
+        return body.encode(errors="surrogatepass")
     if body is None:
         return b""
-    return json.dumps(body, default=_text, ensure_ascii=False).encode(errors="replace")
+    return json.dumps(body, default=_text, ensure_ascii=False).encode(errors="surrogatepass")

@@ -209,7 +209,7 @@ def _close(connection: Any) -> None:
 
 def _text(value: Any) -> str | None:
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        return value.decode(errors="surrogateescape")
     return None if value is None else str(value)
 
 

@@ -127,7 +127,7 @@ class ZmqReceiver:
         if not taken:
             return
         topics: list[str | None] = [
-            parts[0].decode(errors="replace") if len(parts) > 1 else None for parts in taken
+            parts[0].decode(errors="surrogateescape") if len(parts) > 1 else None for parts in taken
         ]
         gaps = sum(self._missing(parts, topic or "") for parts, topic in zip(taken, topics, strict=True))
         if gaps:

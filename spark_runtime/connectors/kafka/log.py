@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cep.schema.arrow_values import texts_of
 from spark_runtime.connectors.kafka.connection import Client, Connection, no_topic, patiently
 from spark_runtime.connectors.kafka.fetch import (
     TAKEN,
@@ -217,7 +218,7 @@ def _portion_of_columns(found: Columns, part: MessageRange, columns: Sequence[st
     for what in columns:
         match what:
             case "key":
-                more[what] = pa.array(list(map(_text, found.keys)), pa.string())
+                more[what] = texts_of(found.keys)
             case "topic":
                 more[what] = pa.array([part.log] * n, pa.string())
             case "partition":
@@ -231,7 +232,7 @@ def _column(what: str, messages: Sequence[Any], offsets: np.ndarray[Any, Any]) -
     """Return metadata of messages: texts, or times in microseconds since 1970."""
     match what:
         case "key":
-            return pa.array([_text(message.key()) for message in messages], pa.string())
+            return texts_of(message.key() for message in messages)
         case "topic":
             return pa.array([message.topic() for message in messages], pa.string())
         case "partition":
@@ -243,23 +244,23 @@ def _column(what: str, messages: Sequence[Any], offsets: np.ndarray[Any, Any]) -
             # Type 0: the message has none.
             return pa.array([at_ms * 1000 if kind else None for kind, at_ms in times], pa.int64())
         case "headers":
-            return pa.array([_all_headers(message.headers()) for message in messages], pa.string())
+            return texts_of(_all_headers(message.headers()) for message in messages)
         case _:
             name = what.removeprefix(HEADER)
-            return pa.array([_header(message.headers(), name) for message in messages], pa.string())
+            return texts_of(_header(message.headers(), name) for message in messages)
 
 
-def _text(value: bytes | str | None) -> str | None:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _header(headers: Sequence[tuple[str, bytes | None]] | None, name: str) -> str | None:
+def _header(headers: Sequence[tuple[str, bytes | None]] | None, name: str) -> bytes | None:
     """Return the last header with a name: a message may have several."""
-    return next((_text(value) for found, value in reversed(headers or ()) if found == name), None)
+    return next((value for found, value in reversed(headers or ()) if found == name), None)
 
 
 def _all_headers(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None:
-    """Return the headers as a JSON object."""
+    """Return the headers as a JSON object; the last of several with the same name."""
     if headers is None:
         return None
-    return json.dumps({name: _text(value) for name, value in headers}, ensure_ascii=False)
+    texts = {
+        name: value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
+        for name, value in headers
+    }
+    return json.dumps(texts, ensure_ascii=False)

@@ -65,4 +65,5 @@ def _bytes(body: Any) -> bytes:
 def _text(item: Any) -> str | None:
     if item is None:
         return None
-    return item.decode(errors="replace") if isinstance(item, bytes) else str(item)
+    # Bytes that are not UTF-8 stay recognizable, so that the message is refused.
+    return item.decode(errors="surrogateescape") if isinstance(item, bytes) else str(item)

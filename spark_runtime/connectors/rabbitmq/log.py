@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.errors import InputError
+from cep.schema.arrow_values import texts_of
 from spark_runtime.connectors.message_logs.event_loop import EventLoop, keep_quiet
 from spark_runtime.connectors.message_logs.log import (
     HEADER,
@@ -438,11 +439,11 @@ def _column(
         case "timestamp":
             return pa.array(times_us, pa.int64())
         case "message_id":
-            return pa.array(map(amqp.message_id, messages), pa.string())
+            return texts_of(map(amqp.message_id, messages))
         case "headers":
             found = map(amqp.headers, messages)
             texts = (json.dumps(one, ensure_ascii=False) if one else None for one in found)
-            return pa.array(texts, pa.string())
+            return texts_of(texts)
         case _:
             name = what.removeprefix(HEADER)
-            return pa.array([amqp.headers(message).get(name) for message in messages], pa.string())
+            return texts_of(amqp.headers(message).get(name) for message in messages)

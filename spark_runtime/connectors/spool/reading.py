@@ -17,6 +17,7 @@ from cep.errors import InputError, StateError
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import FORMATS
 from cep.formats.text.messages import MessageReader, Messages
+from cep.schema.arrow_values import texts_of
 from cep.schema.stream import Stream
 from cep.spool.folder import segment_path
 from cep.spool.segments import Block, ReceivedBatch, batch_of, blocks, check_header, is_sound, joined
@@ -156,9 +157,9 @@ def _column(
                 if name.startswith(HEADER)
             }
             rows = zip(*found.values(), strict=True) if found else ([()] * len(batch))
-            return pa.array([_object(found, row) for row in rows], pa.string())
+            return texts_of(_object(found, row) for row in rows)
         case _:
-            return pa.array(batch.columns.get(what) or [None] * len(batch), pa.string())
+            return texts_of(batch.columns.get(what) or [None] * len(batch))
 
 
 def _object(names: Mapping[str, object], row: Sequence[str | None]) -> str | None:

@@ -95,13 +95,13 @@ def test_only_these_texts_are_numbers() -> None:
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
 def test_late_events_with_them_are_read_again(tmp_path: Path, suffix: str) -> None:
     decimals = [None, None, None, -0.0, None, 0.5]  # readers refuse what a decimal cannot hold
-    columns: list[list[float | None]] = [*[[*NUMBER_WORDS.values(), -0.0, 1e300, 0.5]] * 2, decimals]
-    events = pa.table([[0] * 6, *columns], names=[field.name for field in STREAM.fields])
+    numbers = [*NUMBER_WORDS.values(), -0.0, 1e300, 0.5]
+    events = pa.table([[0] * 6, numbers, numbers, decimals], names=[field.name for field in STREAM.fields])
     file = tmp_path / f"late{suffix}"
     write_late(file, {STREAM: late_events(events, np.zeros(6, np.int64), STREAM)})
     (chunk,) = read_events(file, STREAM)
     assert chunk.dead_letters.to_pylist() == []
-    for name, given in (("x", columns[0]), ("f", [*columns[0][:4], math.inf, 0.5])):
+    for name, given in (("x", numbers), ("f", [*numbers[:4], math.inf, 0.5])):
         again = chunk.events.column(name).to_pylist()
         assert [odd_numbers.bits(x) for x in again] == [odd_numbers.bits(x) for x in given]
     assert chunk.events.column("d").to_pylist() == decimals
