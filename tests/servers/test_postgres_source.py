@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from cep.counts import Counts
-from cep.schema.stream import Field, Stream
+from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from spark_runtime.connectors.postgres import first_copy, server
 from spark_runtime.connectors.postgres.planner import PostgresPlanner
 from spark_runtime.connectors.postgres.source import PostgresSource
@@ -136,6 +136,31 @@ def test_the_key_before_an_update_is_known_without_the_old_row_and_other_columns
     assert {reason for _, reason in seen.dead} == {
         "the old value of column `note` is not in the log: say ALTER TABLE ... REPLICA IDENTITY FULL"
     }
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_in_a_table_an_update_of_the_key_deletes_the_old_row(
+    shop: Shop, tmp_path: Path, identity: str
+) -> None:
+    shop.run(f"ALTER TABLE orders REPLICA IDENTITY {identity}")
+    table = TableSettings(("id",), TableKind.CHANGELOG, "op")
+    fields = (*STREAM.fields[:2], Field("at", "timestamp"), *STREAM.fields[3:])
+    stream = replace(STREAM, fields=fields, event_time="at", table=table)
+    reading = shop.reading(tmp_path, stream=stream, columns={**COLUMNS, "at": "commit_time"})
+    shop.insert(1, 2)
+    found, at = batches(reading)
+    assert found == [[("r", 1, "n"), ("r", 2, "n")]]
+    shop.run(
+        "UPDATE orders SET id = 11, note = 'x' WHERE id = 1", "UPDATE orders SET note = 'y' WHERE id = 2"
+    )
+    run = PostgresPlanner(reading)
+    parts = run.ranges(at, run.latest(at))
+    old = "n" if identity == "FULL" else None
+    changes = [("d", 1, old), ("c", 11, "x"), ("u", 2, "y")]
+    seen = Seen(reading).read(parts)
+    assert seen.changes == changes
+    assert [row["number"] for row in seen.rows] == [0, 1, 0]
+    assert Seen(reading).read(parts).rows == seen.rows
 
 
 def test_a_change_while_the_copy_is_made_is_either_in_it_or_in_the_log(

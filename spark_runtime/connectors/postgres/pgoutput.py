@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, U8, Mask
+from cep.schema.masks import where_true
 
 HEAD = 8
 """Bytes of the LSN before each message."""
@@ -147,7 +148,8 @@ class Decoder:
 
     `start` and `end`: LSNs: the range contains the transactions committed at or after `start` and before
     `end`. `oids`: their object identifiers. `after` and `before`: the requested columns of rows after and
-    before changes.
+    before changes. `keys`: an update that changes one of these columns is two changes: it deletes the old row
+    and inserts the new one.
     """
 
     start: int
@@ -156,9 +158,11 @@ class Decoder:
     oids: frozenset[int]
     after: Sequence[str]
     before: Sequence[str] = ()
+    keys: Sequence[str] = ()
     _relations: dict[int, Relation] = field(default_factory=dict)
     _transaction: tuple[int, int, int] = (0, 0, 0)  # LSN of its commit, time of its commit, identifier
     _n_before: int = 0  # number of changes of the transaction in earlier portions
+    _moved: tuple[int, int] = (-1, 0)  # the last transaction of a change, its changes that are two
 
     def decode(self, messages: Sequence[bytes]) -> Changes:
         """Return the changes in some messages, which follow the last ones.
@@ -187,10 +191,30 @@ class Decoder:
             relation=versions[rows],
             relations=relations,
             after={name: Cells.empty(len(rows)) for name in self.after},
-            before={name: Cells.empty(len(rows)) for name in self.before},
+            before={
+                name: Cells.empty(len(rows)) for name in (*self.before, *(self.after if self.keys else ()))
+            },
         )
         self._fill(found, at[rows] + 5)
-        return found
+        if not self.keys:
+            return found
+        is_moved = _is_moved(found, self.keys)
+        return _as_two(found, is_moved, self._n_moved_before(found, is_moved), self.before)
+
+    def _n_moved_before(self, changes: Changes, is_moved: Mask) -> I64:
+        """Return how many changes of the same transaction before each change are two."""
+        before: I64 = np.cumsum(is_moved) - is_moved
+        if len(before) == 0:
+            return before
+        transaction = changes.transaction
+        is_first = np.append(True, transaction[1:] != transaction[:-1])
+        place = np.cumsum(is_first) - 1
+        begun: I64 = before[is_first]
+        if self._moved[0] == transaction[0]:
+            begun[0] -= self._moved[1]
+        before -= begun[place]
+        self._moved = int(transaction[-1]), int(before[-1] + is_moved[-1])
+        return before
 
     def _begun(self, data: U8, at: I64, kind: U8, is_change: Mask) -> tuple[npt.NDArray[np.int64], I64]:
         """Return, for each message, its transaction, int64[n, 3], and the index of its change in it."""
@@ -297,6 +321,44 @@ def _fill_of(changes: Changes, relation: Relation, rows: I64, at: I64) -> None:
                 value.put(is_same, now.at(is_same))
             value.state[is_insert] = _NULL
             changes.before[name].put(rows, value)
+
+
+def _is_moved(changes: Changes, keys: Sequence[str]) -> Mask:
+    """Return which changes are updates that change a key."""
+    is_moved = np.zeros(len(changes), bool)
+    for name in keys:
+        now, was = (side[name].texts(changes.data) for side in (changes.after, changes.before))
+        is_moved |= where_true(pc.not_equal(now, was))
+    is_moved &= changes.kind == UPDATE
+    return is_moved
+
+
+def _as_two(changes: Changes, is_moved: Mask, n_before: I64, before: Sequence[str]) -> Changes:
+    """Return changes in which an update of a key deletes the old row, and then inserts the new one.
+
+    `n_before`: how many of the transaction's earlier changes are two: later changes have higher numbers.
+    """
+    rows = np.repeat(np.arange(len(changes)), np.where(is_moved, 2, 1))
+    is_new = np.append(False, rows[1:] == rows[:-1])[: len(rows)]
+    is_old = is_moved[rows] & ~is_new
+    kind = np.where(is_old, DELETE, np.where(is_new, INSERT, changes.kind[rows])).astype(np.uint8)
+    after = {name: cells.at(rows) for name, cells in changes.after.items()}
+    for name, cells in after.items():
+        cells.put(is_old, changes.before[name].at(rows[is_old]))
+    olds = {name: changes.before[name].at(rows) for name in before}
+    for cells in olds.values():
+        cells.state[is_new | (is_old & cells.is_absent)] = _NULL
+    return replace(
+        changes,
+        kind=kind,
+        lsn=changes.lsn[rows],
+        commit_us=changes.commit_us[rows],
+        transaction=changes.transaction[rows],
+        number=(changes.number + n_before)[rows] + is_new,
+        relation=changes.relation[rows],
+        after=after,
+        before=olds,
+    )
 
 
 def _walk(data: U8, at: I64, width: int, columns: Sequence[int]) -> tuple[dict[int, Cells], I64]:

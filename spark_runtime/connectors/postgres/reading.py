@@ -111,6 +111,14 @@ class PostgresReading:
         }
 
     @property
+    def key_of_table(self) -> tuple[str, ...]:
+        """The columns that distinguish the rows of a table whose rows can be deleted; empty for a stream."""
+        table, of_row = self.stream.table, self.of_row
+        if table is None or table.op is None:
+            return ()
+        return tuple(of_row[name] for name in table.key if name in of_row)
+
+    @property
     def passed_over(self) -> str:
         """The file with the LSN up to which the slot has released changes of other tables."""
         return f"{self.log}.passed_over"

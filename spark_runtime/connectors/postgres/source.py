@@ -112,6 +112,7 @@ class PostgresSource:
                     frozenset(oids),
                     tuple(dict.fromkeys(reading.of_row.values())),
                     tuple(dict.fromkeys(reading.of_old_row.values())),
+                    reading.key_of_table,
                 )
                 for messages in server.messages(reading, connection, part.end):
                     changes = decoder.decode(messages)
