@@ -50,6 +50,8 @@ PARAMETER = re.compile(r"\$\{\w{1,60}\}|\{\{? ?\w{1,60} ?\}?\}|[$:@]\w{1,60}|%\(
 _SURE_PARAMETER = re.compile(r"\$\w{1,60}|\$\{\w{1,60}\}|\{\{ ?\w{1,60} ?\}\}")
 """A parameter wherever it is."""
 
+_FOREIGN_NUMBER = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,9}(?:\.[0-9]{1,9})?(?P<percent>%)")
+
 _BEHIND_VIEW = VIEW_CLAUSES | {"FROM", "JOIN", "TITLE", "SEVERITY", "TAGS", "STATUS", "PARAM"}
 """First words of clauses that may stand behind the name of a view."""
 
@@ -138,9 +140,9 @@ class Cursor:
         """Take one of the keywords `words` if it is next."""
         return self.take_word() if self.now.word in words else None
 
-    def expect_sign(self, sign: str, instead: str = "") -> Token:
+    def expect_sign(self, sign: str, instead: str = "", help_text: str = "") -> Token:
         """Take `sign`, or refuse the next token; `instead` says what is allowed here."""
-        return self.accept_sign(sign) or self.unexpected(instead or f"`{sign}`")
+        return self.accept_sign(sign) or self.unexpected(instead or f"`{sign}`", help_text)
 
     def expect_word(self, word: str) -> Token:
         """Take the keyword `word`, or refuse the next token."""
@@ -177,6 +179,7 @@ class Cursor:
             self.bad_token(token)
         if self.is_like_unit():
             self.unit()
+        self.refuse_number()
         self.refuse_open_bracket()
         if token.kind is Lexeme.END:
             title = "the file ends in the middle of a rule"
@@ -191,6 +194,28 @@ class Cursor:
             f"expected {what}",
             help_text or (f"write: {self.form}" if self.form else ""),
         )
+
+    def refuse_number(self) -> None:
+        """Refuse ``10,000`` and ``10%`` in an expression, if the cursor is in them or after them."""
+        if self.syntax is not Syntax.EXPRESSION:
+            return
+        for at in range(max(self.at - 2, 0), self.at):
+            found = _FOREIGN_NUMBER.match(self.source.text, self.tokens[at].start)
+            if (
+                self.tokens[at].kind is not Lexeme.NUMBER
+                or found is None
+                or found.end() < self.tokens[self.at - 1].end
+            ):
+                continue
+            is_part = found["percent"] is not None
+            value = f"{float(found[0][:-1]) / 100:g}" if is_part else found[0].replace(",", "")
+            self.fail(
+                "E0101",
+                f"`{found[0]}` is not a number",
+                Span(*found.span()),
+                "`%` is the remainder of a division" if is_part else "a comma separates two items",
+                f"write {value}",
+            )
 
     def refuse_parameter(self, form: re.Pattern[str]) -> None:
         """Refuse a parameter of this form, such as ``$limit``, at the cursor."""
@@ -409,7 +434,33 @@ class Cursor:
             if not is_word or foreign_piece(self.tokens, self.at, self.syntax) is not None:
                 self.unexpected(what)
             return self.reserved_name()
-        return name_of(self.take())
+        found = name_of(self.take())
+        if self.syntax is not Syntax.PATTERN:
+            self.refuse_joined("-")
+        return found
+
+    def refuse_joined(self, *signs: str) -> None:
+        """Refuse ``user-id``: one of `signs` between the name taken last and another, without blanks."""
+        first, end = self.at - 1, self.at
+        while (
+            self.tokens[end].text in signs
+            and self.tokens[end - 1].end == self.tokens[end].start
+            and self.tokens[end].end == self.tokens[end + 1].start
+            and self.tokens[end + 1].kind in (Lexeme.WORD, Lexeme.NUMBER)
+        ):
+            end += 2
+        if end == self.at or self.tokens[first].kind is not Lexeme.WORD:
+            return
+        span = Span(self.tokens[first].start, self.tokens[end - 1].end)
+        name = self.source.text[span.start : span.end]
+        self.at = end
+        self.fail(
+            "E0101",
+            f"`{name}` cannot be a name as it is",
+            span,
+            f"a name has no `{self.tokens[first + 1].text}`",
+            f"put it in backticks wherever it stands: `{name}`",
+        )
 
     def name_after_dot(self, instead: str) -> ast.Name:
         """Read the name of a column after a dot, where reserved words are names."""
@@ -424,9 +475,21 @@ class Cursor:
     def listed(self, read: Callable[[], T]) -> list[T]:
         """Read items separated by commas."""
         found = [read()]
-        while self.accept_sign(","):
+        while comma := self.accept_sign(","):
+            self.refuse_comma(comma)
             found.append(read())
         return found
+
+    def refuse_comma(self, comma: Token) -> None:
+        """Refuse a comma that no item follows."""
+        is_clause = self.starts_clause() and (self.is_first_of_line() or self.begins_clause())
+        if not (is_clause or self.is_sign(",", ")") or self.is_at_end()):
+            return
+        if not self.is_sign(")"):
+            self.refuse_open_bracket()
+        self.fail(
+            "E0101", "a comma too many", Span(comma.start, comma.end), "nothing follows it", "leave it out"
+        )
 
     def integer(self, what: str, help_text: str = "") -> int:
         """Read a whole number, or the parameter that has it."""

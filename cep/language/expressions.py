@@ -17,9 +17,9 @@ from cep.diagnostics.limits import Problems
 from cep.errors import Span
 from cep.language import ast
 from cep.language.cursor import PARAMETER, Cursor, ProblemError, goes_on, name_of, text_of
-from cep.language.foreign import Syntax
+from cep.language.foreign import NO_RANKS, OF_RANKS, Foreign, Syntax, closing
 from cep.language.grammar import RESERVED, Lexeme, Token
-from cep.schema.time_literals import parse_timestamp
+from cep.schema.time_literals import UNIT_WORDS, parse_timestamp
 
 MAX_DEPTH = 100
 """Height of an expression's tree: chains such as ``a + b + c`` count too."""
@@ -30,7 +30,35 @@ _OVER_HELP = (
     "write OVER LAST 10 MINUTES, OVER PREVIOUS 100 EVENTS, OVER TUMBLING 1 DAY, OVER SESSION 5 MINUTES "
     "or OVER ALL"
 )
+_FRAME_HELP = (
+    "events are those of the rule's key, in order: for ROWS BETWEEN 9 PRECEDING AND CURRENT ROW "
+    "write OVER LAST 10 EVENTS, for RANGE INTERVAL '1' HOUR PRECEDING write OVER LAST 1 HOUR"
+)
 _FILTER_HELP = "write: COUNT(*) FILTER (WHERE amount > 5) OVER LAST 10 MINUTES"
+_OF_ROWS = {
+    "FINAL": "leave it out: a measure is over the whole match",
+    "RUNNING": "leave it out: a condition is over the match so far, a measure over the whole match",
+}
+"""Word of SQL before an aggregate -> what to write."""
+
+_QUERY_HELP = (
+    "write JOIN {table} ON column = {column} after FROM; in the condition {column} IS NOT NULL says that the "
+    "table has a row, IS NULL that it has none"
+)
+_PARTS_OF_TIME = frozenset(
+    ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "DAYOFWEEK", "DAYOFYEAR", "UNIX_SECONDS")
+)
+_COLUMNS = RESERVED - {
+    *("AND", "AS", "BETWEEN", "ELSE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "RLIKE"),
+    *("THEN", "TRUE", "WHEN"),
+}
+"""Reserved words that are never right where a value is due, so that a column of that name is intended."""
+
+_BEHIND_VALUE = frozenset(
+    ("AND", "AS", "BETWEEN", "ELSE", "IN", "IS", "LIKE", "NOT", "OR", "RLIKE", "THEN", "WHEN")
+)
+_SIGNS_BEHIND_VALUE = frozenset((*_COMPARISONS, "+", "-", "*", "/", "%", "||", ",", ")"))
+
 _CASE_HELP = "write: CASE WHEN amount > 5 THEN 1 ELSE 0 END"
 
 
@@ -166,10 +194,12 @@ class ExpressionReader(Cursor):
             high = self.arithmetic()
             return ast.Between(operand, low, high, negated, self.span_from(start))
         if token.word == "IN":
-            self.expect_sign("(")
+            self.refuse_query()
+            self.expect_sign("(", help_text="write the list in parentheses: x IN ('a', 'b')")
             of_variable = self.column_of_variable()
             items = [of_variable or self.constant()]
-            while of_variable is None and self.accept_sign(","):
+            while of_variable is None and (comma := self.accept_sign(",")):
+                self.refuse_comma(comma)
                 items.append(self.constant())
             self.expect_sign(")", "`,` or `)`")
             return ast.In(operand, tuple(items), negated, self.span_from(start))
@@ -296,6 +326,7 @@ class ExpressionReader(Cursor):
         if token.kind is Lexeme.TEXT:
             text = text_of(self.take())
             return ast.Constant(ast.Kind.TEXT, text.text, text.span)
+        self.refuse_query()
         if self.accept_sign("("):
             self.deeper(token)
             found = self.expression()
@@ -311,7 +342,7 @@ class ExpressionReader(Cursor):
             case "NULL":
                 self.take()
                 return ast.Constant(ast.Kind.NULL, None, self.span_from(token.start))
-            case "CASE":
+            case "CASE" if not self._is_reserved_column():
                 return self.case()
             case "CAST" | "TRY_CAST" if self.ahead().text == "(":
                 return self.cast()
@@ -323,10 +354,50 @@ class ExpressionReader(Cursor):
                 return ast.Constant(ast.Kind.INTERVAL, self.duration(), self.span_from(token.start))
         if token.kind is Lexeme.WORD and token.word not in RESERVED and self.ahead().text == "(":
             return self.function()
+        after = self.ahead()
+        is_followed = after.kind is Lexeme.WORD and after.word not in RESERVED
+        if token.word in _OF_ROWS and is_followed and self.ahead(2).text in ("(", "."):
+            self.foreign(Foreign(token.text, Span(token.start, token.end), _OF_ROWS[token.word]))
+        if self._is_reserved_column():
+            return self.column(self.reserved_name())
         if not self.is_name():
             self.refuse_parameter(PARAMETER)
             self.unexpected("a value")
         return self.column(name_of(self.take()))
+
+    def _is_reserved_column(self) -> bool:
+        """Return whether a reserved word is intended as a column: ``from = 'x'``, ``x > match``."""
+        token, after = self.now, self.ahead()
+        if token.word == "CASE" and (after.text == "-" or after.word in ("NOT", "WHEN")):
+            return False
+        is_value = (
+            after.kind is Lexeme.END or after.word in _BEHIND_VALUE or after.text in _SIGNS_BEHIND_VALUE
+        )
+        is_length = token.word == "WITHIN" and self.ahead(3).word not in (*UNIT_WORDS, "EVENT", "EVENTS")
+        is_clause = self.begins_clause() and not (is_length and self.ahead(2).kind is Lexeme.NUMBER)
+        return token.word in _COLUMNS and is_value and not is_clause
+
+    def refuse_query(self) -> None:
+        """Refuse ``(SELECT x FROM table)`` at the cursor, and ``EXISTS`` before it."""
+        opening = self.at + (self.now.word == "EXISTS")
+        if [token.word or token.text for token in self.tokens[opening : opening + 2]] != ["(", "SELECT"]:
+            return
+        end = closing(self.tokens, opening) or opening
+        words = [token.word for token in self.tokens[opening:end]]
+        if "FROM" not in words:
+            return
+        start, self.at = self.now.start, end + 1
+        table = self.tokens[opening + words.index("FROM") + 1]
+        name = table.text if table.kind in (Lexeme.WORD, Lexeme.QUOTED) else "table"
+        is_column = words[3:4] == ["FROM"] and self.tokens[opening + 2].kind in (Lexeme.WORD, Lexeme.QUOTED)
+        column = self.tokens[opening + 2].text if is_column else "key"
+        self.fail(
+            "E0114",
+            "a condition has no query",
+            self.span_from(start),
+            "of another language",
+            _QUERY_HELP.format(column=f"{name}.{column}", table=name),
+        )
 
     def column(self, name: ast.Name) -> ast.Expression:
         """Read what follows a name: nothing, or a dot and a column or ``*``."""
@@ -384,6 +455,7 @@ class ExpressionReader(Cursor):
         token = self.take_word()
         name = ast.Name(token.word, Span(token.start, token.end))
         self.deeper(self.take())
+        self._refuse_part_of_time(token)
         args: list[ast.Expression] = []
         distinct: Token | None = None
         if self.is_sign("*"):
@@ -409,6 +481,28 @@ class ExpressionReader(Cursor):
         span = self.span_from(name.span.start)
         return ast.Function(name, tuple(args), span, is_distinct=distinct is not None)
 
+    def _refuse_part_of_time(self, function: Token) -> None:
+        """Refuse ``EXTRACT(HOUR FROM ts)`` after its parenthesis."""
+        part, after = self.now, self.ahead()
+        if function.word != "EXTRACT" or part.kind is not Lexeme.WORD or after.word != "FROM":
+            return
+        end = closing(self.tokens, self.at - 1)
+        if end is None:
+            return
+        self.at = end + 1
+        value = " ".join(self.source.text[after.end : self.tokens[end].start].split())
+        parts = {"DOW": "DAYOFWEEK", "DOY": "DAYOFYEAR", "EPOCH": "UNIX_SECONDS"}
+        name = parts.get(part.word, part.word)
+        self.fail(
+            "E0114",
+            f"an expression has no `{function.text}`",
+            self.span_from(function.start),
+            "of another language",
+            f"write {name}({value})"
+            if name in _PARTS_OF_TIME
+            else f"write YEAR({value}), HOUR({value}) and so on",
+        )
+
     def windowed(
         self, name: ast.Name, args: tuple[ast.Expression, ...], *, is_distinct: bool
     ) -> ast.Expression:
@@ -422,13 +516,13 @@ class ExpressionReader(Cursor):
             self.nesting -= 1
         over = None
         if self.accept_word("OVER"):
-            over = self.over()
+            over = self.over(name.text)
         elif not self.is_window_rule:
             self.unexpected("OVER", _FILTER_HELP)
         return ast.Windowed(name, args, is_distinct, condition, over, self.span_from(name.span.start))
 
-    def over(self) -> ast.Over:
-        """Read the text after OVER."""
+    def over(self, function: str) -> ast.Over:
+        """Read the text after OVER, which follows a call of `function`."""
         start = self.now.start
         word = self.accept_word(*ast.OverKind)
         if self.is_sign("("):
@@ -438,8 +532,7 @@ class ExpressionReader(Cursor):
                 "a window is not written in parentheses",
                 self.span_from(start),
                 "SQL's frame of rows",
-                "events are those of the rule's key, in order: for ROWS BETWEEN 9 PRECEDING AND CURRENT ROW "
-                "write OVER LAST 10 EVENTS, for RANGE INTERVAL '1' HOUR PRECEDING write OVER LAST 1 HOUR",
+                NO_RANKS if function in OF_RANKS else _FRAME_HELP,
             )
         if word is None:
             self.unexpected("LAST, PREVIOUS, TUMBLING, SESSION or ALL", _OVER_HELP)

@@ -112,6 +112,12 @@ VARIABLE_WORDS = {
 """Name of a variable, in lower case -> what to write, if the name is a word of another language."""
 
 
+OF_RANKS = ("RANK", "DENSE_RANK", "PERCENT_RANK", "ROW_NUMBER", "NTILE", "CUME_DIST", "TOPK", "TOP_K")
+"""Functions that rank."""
+
+NO_RANKS = "a rule does not compare keys with each other; rank the matches where they go"
+
+
 def foreign_name(name: str, a: str, b: str) -> str | None:
     """Return what to write for a variable `name` between `a` and `b`, if it is a word of another language."""
     times = re.fullmatch(r"[xX](\d{1,3})", name)
@@ -153,10 +159,10 @@ def foreign_piece(tokens: Sequence[Token], at: int, syntax: Syntax) -> Foreign |
 def _condition(tokens: Sequence[Token], at: int) -> Foreign | None:
     """Return ``[amount > 3]`` or ``(amount > 3)`` next to a step, in which the token at `at` cannot be."""
     opening = next((place for place in (at, at - 1, at - 2) if tokens[place].text in ("[", "(")), None)
-    closing = None if opening is None else _closing(tokens, opening)
-    if opening is None or closing is None:
+    end = None if opening is None else closing(tokens, opening)
+    if opening is None or end is None:
         return None
-    inside = tokens[opening + 1 : closing]
+    inside = tokens[opening + 1 : end]
     if inside[0].kind not in _NAMES or inside[0].word == "INTERVAL":
         return None
     place = next((n for n, token in enumerate(inside) if _compares(token)), len(inside))
@@ -168,13 +174,13 @@ def _condition(tokens: Sequence[Token], at: int) -> Foreign | None:
     step = _shown(tokens[opening - 1]) or "a"
     text = _text_of(inside)
     define = f": DEFINE {step} AS {text}" if len(text) <= _MAX_CONDITION else ""
-    span = Span(tokens[opening].start, tokens[closing].end)
+    span = Span(tokens[opening].start, tokens[end].end)
     return Foreign(
         "[...]" if tokens[opening].text == "[" else "(...)", span, f"write conditions in DEFINE{define}"
     )
 
 
-def _closing(tokens: Sequence[Token], opening: int) -> int | None:
+def closing(tokens: Sequence[Token], opening: int) -> int | None:
     """Return the place of the bracket that closes the one at `opening`, if it is close."""
     for end in range(opening + 1, min(opening + _MAX_CONDITION, len(tokens))):
         if innermost_open(tokens, opening, end + 1) is None:

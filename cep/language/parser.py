@@ -30,6 +30,9 @@ from cep.language.foreign import Syntax
 from cep.language.grammar import Lexeme
 from cep.language.patterns import PatternReader
 
+_MAX_PARENTHESES = 80
+"""Tokens in parentheses that are skipped at once after a problem."""
+
 
 def parse(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
     """Return the well-formed rules of `source`, and all problems of the others."""
@@ -165,9 +168,24 @@ class _Parser(PatternReader):
             while not self.is_at_end() and not (
                 self.starts_clause() and (self.is_first_of_line() or self.begins_clause())
             ):
+                self.at = self._end_of_parentheses()
                 self.take()
             return False
         return len(self.reserved_words) == n_reserved
+
+    def _end_of_parentheses(self) -> int:
+        """Return the place of the parenthesis on this line that closes the one at the cursor, if it is near.
+
+        Words of clauses in parentheses, ``(SELECT x FROM t)``, begin no clause.
+        """
+        depth = 0
+        for end in range(self.at, min(self.at + _MAX_PARENTHESES, len(self.tokens))):
+            if end > self.at and self.begins_line(end):
+                break
+            depth += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
+            if depth <= 0:
+                return end
+        return self.at
 
     def begins_rule(self) -> bool:
         """Return whether a rule or a view starts here."""

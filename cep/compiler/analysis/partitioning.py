@@ -141,16 +141,23 @@ class _Reader:
         known = {name for name in names if name not in self.reported}
         return {name: stream for name, stream in self.declared.items() if name in known}
 
-    def stream_in_from(self, name: ast.Name) -> Stream | None:
+    def stream_in_from(self, name: ast.Name, column: str = "") -> Stream | None:
+        """Return the stream of FROM with this name, or None after a report; `column` follows its dot."""
         if name.text not in self.streams and name.text not in {other.text for other in self.rule.streams}:
             self.report(
                 "E0231",
                 f"`{name.text}` is not a stream of this rule",
                 name.span,
                 "not in FROM",
-                did_you_mean(name.text, self.streams, "streams of the rule"),
+                f"put the column in backticks: `{name.text}.{column}`"
+                if self.is_dotted(name.text, column)
+                else did_you_mean(name.text, self.streams, "streams of the rule"),
             )
         return self.streams.get(name.text)
+
+    def is_dotted(self, name: str, column: str) -> bool:
+        """Return whether a stream of the rule has a column with both names and a dot between them."""
+        return any(stream.field(f"{name}.{column}") is not None for stream in self.streams.values())
 
     # PARTITION BY
 
@@ -203,7 +210,7 @@ class _Reader:
         found: dict[str, str] = {}
         for column in part.columns:
             assert column.variable is not None
-            stream = self.stream_in_from(column.variable)
+            stream = self.stream_in_from(column.variable, column.name.text)
             if stream is None:
                 continue
             if stream.name in found:
@@ -223,6 +230,12 @@ class _Reader:
                 found[stream.name] = known.name
         named = {column.variable.text for column in part.columns if column.variable is not None}
         lacking = [name for name in self.streams if name not in named]
+        if any(
+            self.is_dotted(column.variable.text, column.name.text)
+            for column in part.columns
+            if column.variable
+        ):
+            lacking = []  # a column without backticks, as reported
         if lacking:
             self.report(
                 "E0233",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cep.compiler.lowering.remembered import remembered
 from cep.errors import Diagnostic, Source, Span
-from cep.expression import IN_TAKEN, Call, Expression, Literal, Type, is_local
+from cep.expression import IN_TAKEN, Call, Column, Expression, Literal, Type, is_local
 from cep.language import ast
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_timestamp
@@ -54,6 +54,7 @@ class Scope:
     lets: Mapping[tuple[str, str], Expression | None] = field(default_factory=dict)  # by stream and name
     joins: Mapping[str, RuleJoin | None] = field(default_factory=dict)  # by table; None: reported
     tables: Collection[str] = ()  # the declared ones
+    measures: Mapping[str, str] = field(default_factory=dict)  # name -> the text of its expression
 
     def is_of_subject(self, name: str) -> bool:
         """Return whether the event under test counts as taken as `name`."""
@@ -317,7 +318,9 @@ def mixed_help(kinds: set[Type], values: Sequence[Expression]) -> str:
             return "give the number a unit, for example 5 SECONDS"
         case [Type.INTERVAL, Type.TIMESTAMP]:
             return "subtract two points in time first: ts - a.ts < 5 SECONDS"
-        case [Type.BOOLEAN, _]:
-            return "a BOOLEAN is a condition by itself: write x or NOT x"
+        case [Type.BIGINT, Type.BOOLEAN] | [Type.BOOLEAN, _]:
+            x = next((value.name for value in values if isinstance(value, Column)), "")
+            x = x if x.isidentifier() else "x"
+            return f"a BOOLEAN is a condition by itself: write {x} or NOT {x}; or {x} = TRUE, {x} = FALSE"
         case _:
             return "use values of one type"

@@ -13,6 +13,7 @@ from cep.diagnostics.diagnostic import suggestion
 from cep.errors import Span
 from cep.expression import Call, Expression, Literal, Type
 from cep.language import ast
+from cep.language.foreign import NO_RANKS, OF_RANKS
 from cep.program.opcodes import TRUNC_UNITS
 
 _TEXT, _TIME, _WHOLE = (Type.STRING,), (Type.TIMESTAMP,), (Type.BIGINT,)
@@ -126,6 +127,8 @@ _OTHER_FUNCTIONS = {
     "CLASSIFIER": "COUNT(v.*) > 0 says whether v was taken",
     "MATCH_NUMBER": "every match has its own match_id",
     "LOG": "write LN(x), LOG2(x) or LOG10(x)",
+    **dict.fromkeys(("DATE", "TO_DATE"), "write DATE_TRUNC('day', ts)"),
+    **dict.fromkeys(OF_RANKS, NO_RANKS),
     "TRUNC": "write FLOOR(x), CEIL(x) or DATE_TRUNC('DAY', ts)",
     **dict.fromkeys(
         ("NOW", "CURRENT_TIMESTAMP", "CURRENT_DATE", "UNIX_TIMESTAMP"),

@@ -196,7 +196,7 @@ class Inference(TakenValuesChecker, JoinChecker):
         values = self.unify(fields, [name.span] * len(fields))
         return None if not values else Call("coalesce", tuple(values), values[0].type)
 
-    def _field(self, name: ast.Name, stream: Stream) -> Expression | None:
+    def _field(self, name: ast.Name, stream: Stream, *, is_bare: bool = False) -> Expression | None:
         field = stream.field(name.text)
         if field is not None:
             is_qualified = self.scope.is_qualified
@@ -206,6 +206,8 @@ class Inference(TakenValuesChecker, JoinChecker):
         names = [field.name for field in stream.fields]
         names += [other for of, other in self.scope.lets if of == stream.name]
         help_text = did_you_mean(name.text, names, "columns")
+        if is_bare and name.text in self.scope.measures:
+            help_text = f"`{name.text}` is a measure: write {self.scope.measures[name.text]}"
         if name.text in (*self.scope.taken, *self.scope.absent):
             help_text = f"`{name.text}` is a variable: write {name.text}.{self.some_column()}"
         self.problem(
@@ -222,7 +224,7 @@ class Inference(TakenValuesChecker, JoinChecker):
         if self.scope.subject is None:  # of any stream: refused below with the right message
             streams = (stream, *self.scope.stream_of.values())
             stream = next((other for other in streams if other.field(node.name.text) is not None), stream)
-        found = self._field(node.name, stream)
+        found = self._field(node.name, stream, is_bare=True)
         if found is None or self._in_window:
             return found
         variables = self.scope.variables_with(node.name.text)
@@ -249,8 +251,8 @@ class Inference(TakenValuesChecker, JoinChecker):
             return None
         return found
 
-    def _variable(self, name: ast.Name) -> bool:
-        """Check that events are taken as `name`."""
+    def _variable(self, name: ast.Name, dotted: str | None = None) -> bool:
+        """Check that events are taken as `name`; `dotted` is the column that is intended, if it is not."""
         scope = self.scope
         if name.text in scope.taken or name.text == scope.subject or name.text in scope.subsets:
             return True
@@ -266,6 +268,8 @@ class Inference(TakenValuesChecker, JoinChecker):
         help_text = did_you_mean(name.text, (*scope.taken, *scope.subsets), "variables")
         if name.text == scope.stream.name:
             help_text = "leave out the stream's name: a column of the event under test stands alone"
+        if dotted is not None:
+            help_text = f"put the column in backticks: `{dotted}`"
         self.problem(
             "E0202",
             f"the pattern has no variable `{name.text}`",
@@ -279,8 +283,10 @@ class Inference(TakenValuesChecker, JoinChecker):
         if self._in_window and not self.scope.is_of_subject(variable.text):
             self._refuse_variable(variable.text, node.span)
             return None
-        known = self._variable(variable)
-        if not known and self.scope.is_qualified:
+        dotted = f"{variable.text}.{node.name.text}"
+        is_dotted = node.table is None and self.scope.stream.field(dotted) is not None
+        known = self._variable(variable, dotted if is_dotted else None)
+        if not known and (self.scope.is_qualified or is_dotted):
             return None  # a column of which stream?
         found = self._read(variable, node, known=known)
         if not known or found is None:

@@ -146,7 +146,7 @@ class WindowRuleInference(Inference):
         return self._column_in(self.scope.stream, node)
 
     def _column_of(self, variable: ast.Name, node: ast.Column) -> Expression | None:
-        stream = self._stream_named(variable)
+        stream = self._stream_named(variable, node.name.text)
         if stream is None:
             return None
         if node.table is None:
@@ -173,7 +173,7 @@ class WindowRuleInference(Inference):
         return self._of_one_event(f"{table.text}.{node.name.text}", found, node.span)
 
     def _column_in(self, stream: Stream, node: ast.Column) -> Expression | None:
-        found = self._field(node.name, stream)
+        found = self._field(node.name, stream, is_bare=node.variable is None)
         if found is None:
             return None
         self._streams_read.setdefault(stream.name, node.span)
@@ -192,14 +192,18 @@ class WindowRuleInference(Inference):
         )
         return None
 
-    def _stream_named(self, name: ast.Name) -> Stream | None:
+    def _stream_named(self, name: ast.Name, column: str = "") -> Stream | None:
+        dotted = f"{name.text}.{column}"
         if name.text not in self.streams:
+            is_dotted = any(stream.field(dotted) is not None for stream in self.streams.values())
             self.problem(
                 "E0231",
                 f"`{name.text}` is not a stream of this rule",
                 name.span,
                 "not in FROM",
-                did_you_mean(name.text, tuple(self.streams), "streams of the rule"),
+                f"put the column in backticks: `{dotted}`"
+                if is_dotted
+                else did_you_mean(name.text, tuple(self.streams), "streams of the rule"),
             )
             return None
         self._streams_read.setdefault(name.text, name.span)

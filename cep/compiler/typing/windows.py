@@ -9,6 +9,7 @@ from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Span
 from cep.expression import Expression, Frame, Type, Window, Windowed, is_windowed
 from cep.language import ast
+from cep.language.foreign import NO_RANKS, OF_RANKS
 from cep.program.window_functions import WINDOW_FUNCTIONS, Function, Parameter
 from cep.schema.time_literals import MAX_DURATION_US, print_duration
 
@@ -34,7 +35,9 @@ class WindowChecker(Checker):
                 f"{name} has no OVER",
                 node.name.span,
                 "not a function of windows",
-                did_you_mean(name, tuple(WINDOW_FUNCTIONS), "functions of windows"),
+                NO_RANKS
+                if name in OF_RANKS
+                else did_you_mean(name, tuple(WINDOW_FUNCTIONS), "functions of windows"),
             )
             return None
         if node.is_distinct and name != "COUNT":

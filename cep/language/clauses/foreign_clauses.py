@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cep.errors import Span
 from cep.language.cursor import Cursor
-from cep.language.grammar import Lexeme
+from cep.language.grammar import JOIN_WORDS, Lexeme
 
 
 class Instead(NamedTuple):
@@ -46,10 +46,16 @@ FOREIGN_CLAUSES = {
 }
 """First word of a clause of another language -> what to write."""
 
+_JOINS = JOIN_WORDS | {"CROSS", "NATURAL"}
+_JOIN_HELP = (
+    "write JOIN alone: each event stays, and the columns of the table are NULL if it has no row for it; "
+    "table.column IS NOT NULL in a condition leaves the others out"
+)
+
 _OF_WINDOWS = frozenset(("WINDOW_START", "WINDOW_END", "WINDOW_TIME"))
 """Columns that Flink SQL has of a window."""
 
-_BEHIND_STREAM = frozenset(("PARTITION", "JOIN", "WHERE", "PATTERN", "WINDOW"))
+_BEHIND_STREAM = frozenset(("PARTITION", "JOIN", "WHERE", "PATTERN", "WINDOW")) | JOIN_WORDS
 """First words of clauses that often stand on the line of FROM."""
 
 
@@ -58,6 +64,11 @@ def foreign_clause(cursor: Cursor, behind: str) -> ForeignClause | None:
     token, after = cursor.now, cursor.ahead()
     if token.word == "GROUP" and after.word == "BY":
         return ForeignClause("a rule has no `GROUP BY`", Span(token.start, after.end), _key_instead(cursor))
+    if token.word in _JOINS and (after.word == "JOIN" or cursor.ahead(2).word == "JOIN"):
+        last = after if after.word == "JOIN" else cursor.ahead(2)
+        span = Span(token.start, last.end)
+        shown = cursor.source.text[span.start : span.end].upper()
+        return ForeignClause(f"a rule has no `{' '.join(shown.split())}`", span, Instead(_JOIN_HELP))
     if behind == "FROM" and (alias := _alias(cursor)) is not None:
         return alias
     found = FOREIGN_CLAUSES.get(token.word)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NoReturn
 
 from cep.diagnostics.diagnostic import did_you_mean, suggestion
@@ -92,6 +92,7 @@ class RuleReader:
     def read_name(self) -> None:
         """Read the name of the rule."""
         self.name = self.parser.name("the rule's name")
+        self.parser.refuse_joined(".", "-")
 
     def read_clause(self) -> None:
         """Read the clause that starts now."""
@@ -204,10 +205,26 @@ class RuleReader:
             help_text = f"put a comma between two definitions: , {before.text} AS ..."
         elif self.clause == "DEFINE" and parser.ahead().word == "AS":
             help_text = "put a comma between two definitions"
+        elif (items := self._without_comma()) and near is None:
+            help_text = f"put a comma between two {items}"
         elif near is not None:
             self.meant.add(near)
             help_text = f"did you mean {_spelled(near)}? {help_text}"
         parser.unexpected(expected, help_text)
+
+    def _without_comma(self) -> str:
+        """Return what the clause read last is a list of, if another item seems to follow; else nothing."""
+        parser = self.parser
+        match self.clause:
+            case "MEASURES" if parser.tokens[parser.at - 2].word == "AS":
+                behind = (parser.ahead(by).word for by in range(_MAX_ITEM))
+                is_item = any(word == "AS" for word in takewhile(lambda word: word not in _NECESSARY, behind))
+                return "measures" if is_item else ""
+            case "LET" | "PARAM" if parser.ahead().text == "=":
+                return "values"
+            case "PARTITION" if parser.is_name():
+                return "columns of the key"
+        return ""
 
     def _clauses_help(self) -> str:
         shown = clauses_shown(has_window=self.parser.is_window_rule, has_pattern=self.parser.has_pattern)
@@ -523,6 +540,9 @@ class RuleReader:
 _MISSING = {"PATTERN": "PATTERN a -> b, or WINDOW TUMBLING 1 HOUR"}
 
 _NECESSARY = {"FROM", "PARTITION", "PATTERN"}
+
+_MAX_ITEM = 20
+"""Tokens of a measure in which AS is looked for."""
 
 _REPEATED = {"JOIN"}
 """Clauses that a rule may have several of."""

@@ -114,6 +114,7 @@ class WindowClauses:
             offset_us = parser.duration()
         if kind is ast.WindowKind.TUMBLING and parser.accept_word("ZONE"):
             zone = parser.zone()
+        self._refuse_zone(word, kind)
         if parser.now.word == "FOR" and parser.ahead().word == "EACH":
             parser.take_word()
             parser.take_word()
@@ -127,6 +128,27 @@ class WindowClauses:
             most_us=most_us,
             zone=zone,
             table=table,
+        )
+
+    def _refuse_zone(self, word: Token, kind: ast.WindowKind) -> None:
+        """Refuse ZONE after HOPPING and SESSION, and OFFSET after SESSION."""
+        token = self.parser.now
+        if token.word not in ("ZONE", "OFFSET") or kind is ast.WindowKind.TUMBLING:
+            return
+        is_session = kind is ast.WindowKind.SESSION
+        instead = (
+            "leave it out: a session begins with its first event"
+            if is_session
+            else "leave it out: these windows begin at whole steps of UTC, which OFFSET 30 MINUTES moves; "
+            "WINDOW TUMBLING 1 DAY ZONE 'Europe/Berlin' has a zone"
+        )
+        only = "TUMBLING" if token.word == "ZONE" else "TUMBLING and HOPPING"
+        self.parser.fail(
+            "E0101",
+            f"{word.word} has no {token.word}",
+            Span(token.start, token.end),
+            f"only {only} {'have' if is_session and token.word == 'OFFSET' else 'has'} it",
+            instead,
         )
 
     def _refuse_step(self, kind: Token, length_us: int) -> NoReturn:

@@ -84,7 +84,12 @@ _EPL = _pattern(
 _EQL = _pattern(r"\[\s*\w+\s+where\b")
 
 _PIPED = _pattern(
-    rf"^[ \t]*\|[ \t]*(?:{_PIPES})\b|^[^|\n]{{1,200}}\|[ \t]*(?:where|summarize|extend|project|stats|eval)\b"
+    rf"^[ \t]*\|[ \t]*(?:{_PIPES})\b|^[^|\n]{{1,200}}\|[ \t]*(?:where|summarize|extend|project|stats|eval"
+    r"|transaction|streamstats|eventstats|timechart|tstats|dedup|rex|lookup)\b"
+)
+_FLINK = _pattern(
+    r"\bimport\s+(?:static\s+)?org\.apache\.flink\b|\b(?:from|import)\s+pyflink\b|\bCEP\.pattern\s*\("
+    r"|\bPattern\s*\.\s*(?:<[^<>\n]{0,99}>\s*)?begin\s*\(|\b(?:Stream(?:Table|Execution)?|Table)Environment\b"
 )
 
 _LANGUAGES: tuple[_Language, ...] = (
@@ -102,6 +107,11 @@ _LANGUAGES: tuple[_Language, ...] = (
         "these are events in JSON",
         "docs/reference/input.md",
         lambda first, whole: bool(re.match(r"\{\s*\"[^\"\n]{1,99}\"\s*:", whole)),
+    ),
+    _Language(
+        "this is a program for Flink",
+        "docs/start/flink.md",
+        lambda first, whole: _FLINK(first, whole),
     ),
     _Language(
         "this is Sigma",
@@ -181,7 +191,7 @@ def other_language(text: str) -> OtherLanguage | None:
         )
         help_text = (
             f"{language.page} says how to write it as a rule"
-            if language.page.startswith(PAGE)
+            if language.page.startswith("docs/start/")
             else f"a rule file has rules, which begin with RULE; see {language.page}"
         )
         return OtherLanguage(language.title, span, help_text, rule)

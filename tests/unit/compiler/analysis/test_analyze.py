@@ -345,3 +345,24 @@ def test_in_a_loop_a_later_variable_has_been_taken_before() -> None:
 def test_a_wide_condition_is_not_deep() -> None:
     terms = " OR ".join(f"items = {number}" for number in range(2000))
     assert codes_of(f"PATTERN a DEFINE a AS {terms}") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "column"),
+    [
+        ("PARTITION BY host.name PATTERN a WITHIN 1 HOUR", "host.name"),
+        ("PARTITION BY k PATTERN a WITHIN 1 HOUR DEFINE a AS host.name = 'x'", "host.name"),
+        ("PARTITION BY k WINDOW TUMBLING 1 HOUR WHERE host.name = 'x' MEASURES COUNT(*) AS n", "host.name"),
+    ],
+)
+def test_a_column_with_a_dot_is_written_in_backticks(rule: str, column: str) -> None:
+    columns = {"k": "string", "ts": "timestamp", "host.name": "string"}
+    streams = {"s": Stream("s", tuple(Field(*item) for item in columns.items()), "ts")}
+
+    def problems_of(text: str) -> list[str]:
+        rules, problems = parse(Source("test.cep", text))
+        assert not problems, render(problems)
+        return [problem.help for problem in analyze(rules, streams)[1] if problem.is_error]
+
+    assert problems_of(f"RULE r FROM s {rule}") == [f"put the column in backticks: `{column}`"]
+    assert problems_of(f"RULE r FROM s {rule}".replace(column, f"`{column}`")) == []
