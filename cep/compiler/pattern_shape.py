@@ -73,6 +73,24 @@ def count_positions(pattern: ast.Pattern) -> int:
             assert_never(pattern)
 
 
+def least_events(pattern: ast.Pattern) -> int:
+    """Return how many events a match of `pattern` takes at least."""
+    inside = [least_events(child) for child in ast.children(pattern)]
+    match pattern:
+        case ast.Step():
+            return 1
+        case ast.Absence():
+            return 0
+        case ast.Alternation():
+            return min(inside)
+        case ast.Sequence() | ast.Permutation() | ast.Group() | ast.Anchored() | ast.Without():
+            return sum(inside)
+        case ast.Repetition(least=least):
+            return least * inside[0]
+        case _:
+            assert_never(pattern)
+
+
 def gaps_of(pattern: ast.Pattern) -> tuple[ast.Gap, ...]:
     """Return the limits on gaps at the joints of `pattern` itself."""
     match pattern:

@@ -150,13 +150,13 @@ SETTINGS: dict[str, str] = {
 
 WARNINGS: dict[str, str] = {
     "W0501": "nothing bounds how long a run lives",
-    "W0502": "a comparison that is never true",
+    "W0502": "a comparison or a condition that is never true",
     "W0503": "a comparison that is true of every value",
     "W0504": "a strict loop next to an arrow",
     "W0505": "an absence that an optional tail switches off",
     "W0506": "an absence between adjacent elements",
     "W0507": "a predicate reads a variable that cannot have an event yet",
-    "W0508": "a limit longer than the window of the rule",
+    "W0508": "a limit longer than the window of the rule, or a window too small for its pattern",
     "W0509": "a possessive loop that leaves nothing for what follows it",
     "W0510": "a comment in a pattern that looks like an arrow",
     "W0511": "a variable without a definition",

@@ -325,6 +325,8 @@ def _time(value: Any, field: Field, row: int) -> Any:
         if time_us is None:
             raise _wrong_value(field, repr(value), row)
         return time_us
+    if isinstance(value, float) and not value.is_integer():
+        raise _wrong_value(field, repr(value), row)  # seconds, probably: microseconds have no fraction
     return value
 
 

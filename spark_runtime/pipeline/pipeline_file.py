@@ -392,7 +392,7 @@ class _Reader:
         name, source = chosen
         settings = Settings(self.document, self.folder, node, "`source`", found)
         spec, idle_after_s = source.spec(settings), read(OfAllSources, settings).idle_after_s
-        return None if spec is None else SourceEntry(name, stream, spec, idle_after_s, is_table)
+        return None if spec is None else SourceEntry(name, stream, spec, node, idle_after_s, is_table)
 
     def _sinks(self, node: yaml.Node) -> tuple[SinkSpec, ...] | None:
         nodes = _listed(node)

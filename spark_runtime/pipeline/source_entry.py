@@ -6,7 +6,7 @@ Only for the driver.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import yaml
 
@@ -22,11 +22,12 @@ from spark_runtime.tables.static import StaticFile
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """A source of the file: its `format`, its stream or table, and its other settings."""
+    """A source of the file: its `format`, its stream or table, its other settings, where it is written."""
 
     name: str
     stream: str
     spec: SourceSpec
+    node: yaml.Node = field(compare=False, repr=False)
     idle_after_s: float | None = None
     is_table: bool = False
 
@@ -66,7 +67,7 @@ def check_entries(
             document.problem(
                 "E0842",
                 f"no rule {'joins' if entry.is_table else 'reads'} {word} `{name}`",
-                place,
+                entry.node,
                 "a source without a rule",
                 f"leave it out, or add rules that read `{name}`",
             )
@@ -75,7 +76,7 @@ def check_entries(
             document.problem(
                 "E0842",
                 f"`{name}` is a {now}, not a {was}",
-                place,
+                entry.node,
                 f"`{was}: {name}`",
                 f"write {now}: {name}",
             )
@@ -84,7 +85,7 @@ def check_entries(
             document.problem(
                 "E0843",
                 f"table `{name}` is static: {problem}",
-                place,
+                sources[name].node,
                 "read as a whole",
                 "write table, format (json, csv or parquet) and path only",
             )

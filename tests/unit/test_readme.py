@@ -56,8 +56,6 @@ def test_the_example_for_pyspark_runs(folder: Path) -> None:
 @pytest.mark.spark
 def test_the_pipeline_file_runs(folder: Path) -> None:
     Path("pipeline.yaml").write_text(blocks("yaml")[1])
-    Path("events").mkdir()
-    Path("events.jsonl").rename("events/events.jsonl")
     result = CliRunner().invoke(cep.commands.cli.main, ["run", "pipeline.yaml"])
     assert result.exit_code == 0, result.output
     assert "949" in result.stdout

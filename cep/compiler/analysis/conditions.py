@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cep.compiler import ir
+from cep.compiler.analysis.empty_ranges import warn_of_empty_range
 from cep.compiler.analysis.names import Names
 from cep.compiler.pattern_shape import opening_absences, summary
 from cep.compiler.typing.expression_size import MAX_EXPRESSION, written_out
@@ -33,6 +34,7 @@ def _predicate(condition: ast.Expression, subject: str, names: Names, report: Re
         return None
     inference = Inference(names.scope(subject), report.add)
     predicate = inference.condition(condition)
+    warn_of_empty_range(predicate, condition.span, report)
     looked_for = {name.text for absence in opening_absences(names.rule.pattern) for name in absence.variables}
     if subject in looked_for and predicate is not None and not is_local(predicate):
         report(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cep.compiler import ir
 from cep.compiler.analysis.conditions import is_of_bounded_size
+from cep.compiler.analysis.empty_ranges import warn_of_empty_range
 from cep.compiler.analysis.joins import declared_table
 from cep.compiler.analysis.lets import with_lets
 from cep.compiler.analysis.names import Names
@@ -52,6 +53,9 @@ def typed_window_rule(
     inference = _inference(names, window, where, report)
     if rule.having is not None and is_of_bounded_size(rule.having, names, report):
         having = inference.condition(rule.having)
+        warn_of_empty_range(
+            having, rule.having.span, report, has_silent_windows=rule.windowing.table is not None
+        )
     measures = type_measures(names, columns, report, inference.value)
     if table is not None and rule.windowing.table is not None and having is not None:
         _warn_of_having(having, table, rule.windowing.table.span, report)

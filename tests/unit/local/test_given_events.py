@@ -153,6 +153,12 @@ def test_an_error_says_the_column_the_row_and_what_to_give(folder: Path, rows: A
     assert str(raised.value) == f"error[E0832]: {message}"
 
 
+def test_microseconds_with_a_fraction_are_refused() -> None:
+    fact = r"column `ts` is timestamp, and 1714557600.75 in row 0 is not"
+    with pytest.raises(InputError, match=fact):
+        event_table(S, [{"ts": 1714557600.75, "x": 1}])
+
+
 def test_a_table_of_mixed_values_is_refused_with_the_column() -> None:
     with pytest.raises(InputError, match=r"the table given for `s` cannot be read: .*column x"):
         event_table(S, pd.DataFrame({"ts": [0, 1], "x": [1, "a"]}))

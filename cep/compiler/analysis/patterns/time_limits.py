@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cep.compiler.pattern_shape import closing_absences, gaps_of, opening_absences
+from cep.compiler.pattern_shape import closing_absences, gaps_of, least_events, opening_absences
 from cep.compiler.typing.checker import too_long
 from cep.diagnostics.report import Reporter
 from cep.errors import Span
@@ -14,6 +14,7 @@ def check_times(rule: ast.Rule, report: Reporter) -> None:
     """Report what is wrong with the limits of `rule`'s pattern and window."""
     if rule.window is not None:
         check_window(rule.window, report)
+        _warn_of_few_events(rule.window, rule.pattern, report)
     in_groups: set[ast.Absence] = set()
     for node in ast.walk(rule.pattern):
         for gap in gaps_of(node):
@@ -24,6 +25,7 @@ def check_times(rule: ast.Rule, report: Reporter) -> None:
                     _check_absence(item.pattern, item, index, report)
         elif isinstance(node, ast.Group):
             check_window(node.window, report)
+            _warn_of_few_events(node.window, node.body, report)
             in_groups |= _check_end_of_group(node.body, report)
     if rule.window is None:
         _check_open_absences(rule.pattern, in_groups, report)
@@ -61,6 +63,19 @@ def check_window(window: ast.Window | ast.EventWindow, report: Reporter) -> None
             window.span,
             "shorter than one event",
             "write a longer time, or WITHIN 0 SECONDS for events of one instant",
+        )
+
+
+def _warn_of_few_events(window: ast.Window | ast.EventWindow, pattern: ast.Pattern, report: Reporter) -> None:
+    """Warn of a window of fewer events than a match takes."""
+    least = least_events(pattern)
+    if isinstance(window, ast.EventWindow) and 0 < window.count < least:
+        report(
+            "W0508",
+            "a window of fewer events than the pattern takes",
+            window.span,
+            f"a match takes at least {least:,} events",
+            f"write WITHIN {least} EVENTS, or a larger number",
         )
 
 

@@ -39,6 +39,29 @@ def test_without_the_choice_each_stream_needs_a_source(tmp_path: Path) -> None:
     assert {problem.code for problem in caught.value.diagnostics} == {"E0842"}
 
 
+def test_a_table_that_is_written_as_a_stream_is_marked_itself(tmp_path: Path) -> None:
+    (tmp_path / "streams.yaml").write_text(
+        "streams: {e: {event_time: ts, schema: {k: string, ts: timestamp}}}\n"
+        "tables: {c: {key: k, event_time: at, schema: {k: string, at: timestamp, v: double}}}\n"
+    )
+    (tmp_path / "r.cep").write_text(
+        "RULE r FROM e JOIN c ON k PARTITION BY k PATTERN a DEFINE a AS c.v > 1 MEASURES a.k AS key\n"
+    )
+    (tmp_path / "pipeline.yaml").write_text(
+        "rules: [r.cep]\n"
+        "sources:\n"
+        "  - {stream: e, format: json, path: e}\n"
+        "  - {stream: c, format: json, path: c}\n"
+        "sinks: [{format: json, path: out}]\n"
+        "checkpoint: state\n"
+    )
+    with pytest.raises(RuleError) as caught:
+        load_pipeline(tmp_path / "pipeline.yaml")
+    (problem,) = [one for one in caught.value.diagnostics if one.code == "E0842"]
+    assert problem.title == "`c` is a table, not a stream"
+    assert "  --> pipeline.yaml:4:5\n" in str(caught.value).replace(f"{tmp_path}/", "")
+
+
 def test_a_chosen_rule_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuleError) as caught:
         loaded(tmp_path, EXAMPLE.replace("guessing]", "gessing]"))
