@@ -65,6 +65,14 @@ class FileSource(Protocol):
 
 
 @runtime_checkable
+class PlacedSource(Protocol):
+    """The settings of a source, or its log of messages, that know which places of outputs it reads."""
+
+    def reads(self, place: Place) -> bool:
+        """Return whether the source reads what an output writes to a place."""
+
+
+@runtime_checkable
 class FormatSink(Protocol):
     """The settings of a sink with a folder for each micro-batch, whose files have one format."""
 
@@ -122,9 +130,9 @@ def check_places(
         met = next(((a, b) for a in first.places for b in second.places if a.meets(b)), None)
         if met is not None:
             _report(document, _of_both(*met, second), second.node, first.node)
-    for node, path in ((node, source.path) for node, source in sources if isinstance(source, FileSource)):
+    for node, source in sources:
         for item in written:
-            what = next((said for place in item.places if (said := _of_source(path, place, item))), "")
+            what = next((said for place in item.places if (said := _of_source(source, place, item))), "")
             if what:
                 _report(document, what, node, item.node)
 
@@ -149,8 +157,15 @@ def _of_both(one: Place, other: Place, second: _Written) -> str:
     return f"{one.shown}, where {another} goes, is inside {other.shown}"
 
 
-def _of_source(path: str, place: Place, item: _Written) -> str:
+def _of_source(source: object, place: Place, item: _Written) -> str:
     """Return how a source meets what is written to a place; empty if it does not."""
+    if isinstance(source, FileSource):
+        return _of_files(source.path, place, item)
+    is_read = isinstance(source, PlacedSource) and source.reads(place)
+    return f"a source reads {place.shown}, where an output goes" if is_read else ""
+
+
+def _of_files(path: str, place: Place, item: _Written) -> str:
     pattern = pattern_of(path)
     read = folder_place(path if pattern is None else str(pattern.folder))
     if item.is_checkpoint and read.name != place.name and read.name[: len(place.name)] == place.name:

@@ -6,6 +6,7 @@ created, so neither the checkpoint nor a task that Spark stores contains them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from cep.errors import InputError
 from spark_runtime.sources.secrets import all_replaced, without_secrets
 
 _T = TypeVar("_T")
+
+_PORT = re.compile(r":\d+$")
 
 WAIT_SECONDS = 5.0
 """How many seconds a broker may take to answer before anything runs."""
@@ -46,6 +49,15 @@ class Connection:
 
     brokers: str
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def hosts(self) -> list[tuple[str, str]]:
+        """The host and the port of each named broker."""
+        brokers = [broker.strip().rpartition("://")[2] for broker in self.brokers.split(",")]
+        parts = [
+            broker.rpartition(":") if _PORT.search(broker) else (broker, "", "9092") for broker in brokers
+        ]
+        return [(host, port) for host, _, port in parts]
 
     def config(self, ours: Mapping[str, Any], noted: Noted) -> dict[str, Any]:
         """Return the settings of a client.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +16,12 @@ from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkType
 from spark_runtime.wire.output import DEAD, MATCH
 
-_PORT = re.compile(r":\d+$")
 _MATCH_ID, _KEY = "match_id", "key"
+
+
+def topic_place(host: str, port: str, topic: str) -> Place:
+    """Return the place of a topic at a broker."""
+    return server_place(f"topic `{topic}`", "kafka", host, port, topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,7 @@ class TopicSpec:
 
     def places(self, output: Output) -> Sequence[Place]:
         """Return the topic, at each named broker."""
-        shown = f"topic `{self.topic}`"
-        brokers = (broker.strip().rpartition("://")[2] for broker in self.connection.brokers.split(","))
-        hosts = (
-            broker.rpartition(":") if _PORT.search(broker) else (broker, "", "9092") for broker in brokers
-        )
-        return [server_place(shown, "kafka", host, port, self.topic) for host, _, port in hosts]
+        return [topic_place(host, port, self.topic) for host, port in self.connection.hosts]
 
     def open(self, output: Output, context: SinkContext) -> TableSink:
         """Return the sink; raise InputError if the rows lack the key."""

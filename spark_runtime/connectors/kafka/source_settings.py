@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cep.settings import declared
@@ -11,7 +12,9 @@ from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
 from spark_runtime.connectors.kafka.connection import EXTRA, OURS, PACKAGE, Connection
 from spark_runtime.connectors.kafka.log import METADATA, KafkaLog
+from spark_runtime.connectors.kafka.sink_settings import topic_place
 from spark_runtime.connectors.message_logs.settings import TOMBSTONES, MessageSettings, MessageSpec, numbered
+from spark_runtime.sinks.place import Place
 from spark_runtime.sources.spec import SourceContext, SourceType
 
 if TYPE_CHECKING:
@@ -56,6 +59,10 @@ class KafkaOfSparkSpec:
         """The topics; the connector has its own log."""
         return f"{self.read.place} via spark"
 
+    def reads(self, place: Place) -> bool:
+        """Return whether a place is one of the topics."""
+        return self.read.reads(place)
+
     def open(self, context: SourceContext) -> KafkaOfSpark:
         """Return the source."""
         from spark_runtime.connectors.kafka.by_spark import KafkaOfSpark
@@ -83,6 +90,14 @@ def _pattern(settings: Settings, name: str) -> str | None:
     return pattern
 
 
+def _reads(connection: Connection, topics: tuple[str, ...], pattern: str, place: Place) -> bool:
+    """Return whether a place is a topic that is read, at a broker that both name."""
+    topic = place.name[-1]
+    if topic not in topics and not (pattern and re.fullmatch(pattern, topic)):
+        return False
+    return any(topic_place(host, port, topic).name == place.name for host, port in connection.hosts)
+
+
 @dataclass(frozen=True, slots=True)
 class _Settings(MessageSettings):
     is_of_spark: bool = declared.choice({"librdkafka": False, "spark": True}, name="via")
@@ -106,6 +121,7 @@ class _Settings(MessageSettings):
             numbered(topics, "topic"),
             has_headers=True,
             tombstones=self.tombstones,
+            reads=partial(_reads, connection, topics, self.pattern),
         )
         if self.is_of_spark:
             return KafkaOfSparkSpec(connection, topics, self.pattern, self.isolation, read)

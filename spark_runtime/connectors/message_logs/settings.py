@@ -19,6 +19,7 @@ from spark_runtime.connectors.message_logs.log import HEADER, MessageLog
 from spark_runtime.connectors.message_logs.options import Options
 from spark_runtime.connectors.message_logs.reading import EARLIEST, LATEST, Begin, MessageReading
 from spark_runtime.connectors.message_logs.source import MessageSource
+from spark_runtime.sinks.place import Place
 from spark_runtime.sources.columns import ColumnWords, columns_of, require_columns
 from spark_runtime.sources.schema_registry import SchemaRegistry, is_address
 from spark_runtime.sources.spec import SourceContext
@@ -32,11 +33,16 @@ PASS_OVER, DEAD_LETTER, DELETE = "pass_over", "dead_letter", "delete"
 TOMBSTONES = (PASS_OVER, DEAD_LETTER, DELETE)
 
 
+def _reads_nothing(place: Place) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class MessageSpec:
     """A log, and the settings for reading it; see `SourceSpec` and `MessageReading`.
 
-    `place`: the place to which a checkpoint belongs: the log, without the addresses of its servers.
+    - `place`: the place to which a checkpoint belongs: the log, without the addresses of its servers.
+    - `reads`: returns whether the log contains what an output writes to a place (`PlacedSource`).
     """
 
     place: str
@@ -48,6 +54,7 @@ class MessageSpec:
     goes_on_without: bool
     has_dead_tombstones: bool = False
     deletes: bool = False
+    reads: Callable[[Place], bool] = field(default=_reads_nothing, compare=False)
 
     def formatted(self, stream: Stream) -> tuple[RecordFormat, dict[str, str]]:
         """Return the format of the values, with the columns that it provides itself, and the other columns.
@@ -168,10 +175,11 @@ class MessageSettings:
         *,
         has_headers: bool = False,
         tombstones: str = PASS_OVER,
+        reads: Callable[[Place], bool] = _reads_nothing,
     ) -> MessageSpec:
         """Return the spec of a log; report problems in `settings`.
 
-        - `place`, `log`: see `MessageSpec`.
+        - `place`, `log`, `reads`: see `MessageSpec`.
         - `metadata`: what may be a column in addition to the value. With ``headers``, each header may be one,
           too.
         - `names`: how `from` names partitions; None: positions cannot be given.
@@ -189,6 +197,7 @@ class MessageSettings:
             goes_on_without=self.goes_on_without,
             has_dead_tombstones=tombstones == DEAD_LETTER,
             deletes=tombstones == DELETE,
+            reads=reads,
         )
 
 

@@ -9,6 +9,7 @@ from cep.settings import declared
 from cep.settings.declared import Wrong
 from cep.settings.settings import Settings
 from spark_runtime.connectors.postgres.connection import Connection
+from spark_runtime.sinks.place import Place, server_place
 
 PACKAGE, EXTRA = "psycopg", "postgres"
 
@@ -34,6 +35,14 @@ def _of_dsn(settings: Settings, name: str) -> dict[str, str] | None:
     except ProgrammingError:
         _NO_DSN.note(settings, name, text)
         return None
+
+
+def table_place(connection: Connection, schema: str, table: str) -> Place:
+    """Return the place of a table; `schema`: empty if none is named."""
+    server, _, database = connection.address.rpartition("/")
+    host, _, port = server.rpartition(":")
+    shown = f"table `{schema}.{table}`" if schema else f"table `{table}`"
+    return server_place(shown, "postgres", host, port, database, schema or "public", table)
 
 
 @dataclass(frozen=True, slots=True)

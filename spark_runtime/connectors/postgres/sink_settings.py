@@ -10,8 +10,8 @@ from cep.settings import declared
 from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
 from spark_runtime.connectors.postgres.connection import Connection
-from spark_runtime.connectors.postgres.connection_settings import EXTRA, PACKAGE, Access
-from spark_runtime.sinks.place import Place, server_place
+from spark_runtime.connectors.postgres.connection_settings import EXTRA, PACKAGE, Access, table_place
+from spark_runtime.sinks.place import Place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkType
 from spark_runtime.wire.output import MATCH
@@ -54,12 +54,7 @@ class PostgresSpec:
 
     def places(self, output: Output) -> Sequence[Place]:
         """Return the table."""
-        server, _, database = self.connection.address.rpartition("/")
-        host, _, port = server.rpartition(":")
-        table = self._table_of(output)
-        names = (database, self.schema or "public", table)
-        shown = f"table `{self.schema}.{table}`" if self.schema else f"table `{table}`"
-        return (server_place(shown, "postgres", host, port, *names),)
+        return (table_place(self.connection, self.schema, self._table_of(output)),)
 
     def _table_of(self, output: Output) -> str:
         # Late events of several streams have different columns.

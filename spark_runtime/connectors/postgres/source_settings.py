@@ -9,7 +9,7 @@ from cep.errors import InputError
 from cep.settings import declared
 from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
-from spark_runtime.connectors.postgres.connection_settings import EXTRA, PACKAGE, Access
+from spark_runtime.connectors.postgres.connection_settings import EXTRA, PACKAGE, Access, table_place
 from spark_runtime.connectors.postgres.reading import (
     BEFORE,
     COMMIT_TIME,
@@ -19,6 +19,7 @@ from spark_runtime.connectors.postgres.reading import (
     PostgresReading,
 )
 from spark_runtime.connectors.postgres.source import PostgresSource
+from spark_runtime.sinks.place import Place
 from spark_runtime.sources.columns import ColumnWords, columns_of, require_columns
 from spark_runtime.sources.protocol import Source
 from spark_runtime.sources.spec import SourceContext, SourceSpec, SourceType
@@ -57,6 +58,11 @@ class PostgresSpec(Access):
     def place(self) -> str:
         """The tables and the slot. The address of the server may change; the slot identifies its log."""
         return f"{','.join(self.tables)} by {self.slot}"
+
+    def reads(self, place: Place) -> bool:
+        """Return whether a place is one of the tables."""
+        tables = (table.partition(".")[::2] for table in self.tables)
+        return any(table_place(self.connection, *names).name == place.name for names in tables)
 
     def open(self, context: SourceContext) -> Source:
         """Return the source."""

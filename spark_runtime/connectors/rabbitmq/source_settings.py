@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from cep.settings import declared
 from cep.settings.declared import Declared
@@ -16,6 +17,7 @@ from spark_runtime.connectors.message_logs.settings import (
     options_of,
 )
 from spark_runtime.connectors.rabbitmq.log import METADATA, RabbitLog
+from spark_runtime.sinks.place import Place, server_place
 from spark_runtime.sources.spec import SourceType
 
 _OPTIONS = ("username", "password", "tls_ca", "tls_cert", "tls_key")
@@ -38,6 +40,16 @@ class _Settings(MessageSettings):
             METADATA,
             _position_names(self.streams),
             tombstones=self.tombstones,
+            reads=self._reads,
+        )
+
+    def _reads(self, place: Place) -> bool:
+        """Return whether a place is the queue of a stream. The port differs: an output speaks AMQP."""
+        hosts = (server.rpartition(":")[0] or server for server in self.servers)
+        port, kind = place.name[2:3], place.name[6:]
+        return any(
+            server_place("", "rabbitmq", host, *port, self.virtual_host, "", stream, *kind).name == place.name
+            for host, stream in product(hosts, self.streams)
         )
 
 

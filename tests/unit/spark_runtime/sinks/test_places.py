@@ -164,6 +164,37 @@ def test_a_source_may_be_near_what_the_pipeline_writes(tmp_path: Path) -> None:
     assert of_source(tmp_path, "s3a://b/in", "s3a://b/out", "s3a://b/c") == []
 
 
+def test_a_source_reads_nothing_that_the_pipeline_writes_to_a_server(tmp_path: Path) -> None:
+    def is_read(source: str, sink: str) -> bool:
+        found = said(tmp_path, sink, "", source=source)
+        assert said(tmp_path, "format: console", f"dead {sink}", source=source) == found
+        assert all(found.startswith("E0843 a source reads ") for found in found)
+        return bool(found)
+
+    written = KAFKA.format("b:9092", "t")
+    assert said(tmp_path, written, "", source=written) == [
+        "E0843 a source reads topic `t`, where an output goes"
+    ]
+    assert is_read(f"{written}, via: spark", written)
+    assert is_read("format: kafka, brokers: [a, B], topic: [s, t]", written)
+    assert is_read("format: kafka, brokers: b, topic_pattern: '[s-u]'", written)
+    assert not is_read("format: kafka, brokers: b, topic_pattern: 'a.*'", written)
+    assert not is_read(KAFKA.format("b:9092", "s"), written)
+    assert not is_read(KAFKA.format("a:9092", "t"), written)
+    table = "format: postgres, host: {}, database: d, tables: [a, {}], slot: s"
+    assert is_read(table.format("h", "t"), POSTGRES.format("H", "public.t"))
+    assert not is_read(table.format("h", "x.t"), POSTGRES.format("h", "t"))
+    assert not is_read(table.format("g", "t"), POSTGRES.format("h", "t"))
+    assert not is_read(table.format("h", "t"), KAFKA.format("h:5432", "t"))
+    stream = "format: rabbitmq_stream, servers: '{}', stream_name: [a, q]"
+    queue = f"{RABBIT.format('h')}, queue: q"
+    for server in ("h", "h:5552"):
+        assert is_read(stream.format(server), queue)
+        assert not is_read(f"{stream.format(server)}, virtual_host: v", queue)
+        assert not is_read(stream.format(server), f"{RABBIT.format('h')}, exchange: e, routing_key: q")
+    assert not is_read(stream.format("g"), queue)
+
+
 def test_late_events_of_several_streams_have_places_of_their_own(tmp_path: Path) -> None:
     late = "format: json, path: late"
     assert said(tmp_path, EACH["json"], "", late, streams=2) == []
