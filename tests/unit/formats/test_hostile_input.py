@@ -474,8 +474,10 @@ def test_links_to_files_are_followed(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     write_lines(tmp_path / "a.json", GOOD)
     (tmp_path / "in" / "b.json").symlink_to(tmp_path / "a.json")
-    (tmp_path / "in" / "gone.json").symlink_to(tmp_path / "no.json")
     assert len(read(tmp_path / "in")[0]) == 1
+    (tmp_path / "in" / "gone.json").symlink_to(tmp_path / "no.json")
+    with pytest.raises(InputError, match="which does not exist"):
+        read(tmp_path / "in")
 
 
 def test_a_name_that_is_not_utf_8_is_one_clear_error(tmp_path: Path) -> None:
