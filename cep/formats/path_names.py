@@ -20,6 +20,9 @@ from cep.expression import Type
 from cep.schema.stream import Stream
 from cep.schema.text_values import column_from_text
 
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive and Spark write in place of NULL: ``day=__HIVE_DEFAULT_PARTITION__``."""
+
 _SIGN = re.compile(r"\{([^{}/]*)\}|\*")
 
 
@@ -132,7 +135,8 @@ def path_values(pattern: PathPattern, path: str, stream: Stream) -> Mapping[str,
     for name, text in pattern.texts(path).items():
         field = stream.field(name)
         assert field is not None, name
-        column, bad = column_from_text(pa.array([text], pa.string()), field)
+        known = None if text == _HIVE_NULL else text
+        column, bad = column_from_text(pa.array([known], pa.string()), field)
         if bad[0]:
             raise InputError(
                 "E0644",

@@ -446,6 +446,18 @@ def test_the_folder_of_a_table_is_one_clear_error(tmp_path: Path, log: str, kind
         assert f"`detect` and Spark's connector for {kind}" in str(caught.value.help)
 
 
+def test_a_partition_without_a_value_is_null(tmp_path: Path) -> None:
+    line = '{"id":1,"card":"z","ts":"2024-05-01T10:00:00Z"}'
+    for card in ("c1", "__HIVE_DEFAULT_PARTITION__"):
+        folder = tmp_path / f"card={card}" / f"level={card.replace('c1', '7')}"
+        folder.mkdir(parents=True)
+        write_lines(folder / "a.json", line)
+    events, letters = read(tmp_path / "card={card}" / "level={level}" / "*.json")
+    assert letters == []
+    assert sorted((event["card"], event["level"]) for event in events if event["card"]) == [("c1", 7)]
+    assert [event["level"] for event in events if event["card"] is None] == [None]
+
+
 def test_files_of_two_formats_in_one_directory_need_a_format(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.json", GOOD)
     write_lines(tmp_path / "a.csv", CSV)
