@@ -69,8 +69,9 @@ def count_late(late: pa.Table, stream: Stream, keys: Sequence[tuple[str, ...]], 
         counts.late_in[source] = n
     if keys:
         counts.late_keys = _by_key(late, keys[0])
-    seconds = np.asarray(late.column(LATE_COLUMN))
-    counts.latest_late[stream.name] = (round(float(seconds.max()) * 1e6), source)
+    seconds = pc.max(late.column(LATE_COLUMN)).as_py()
+    if seconds is not None:
+        counts.latest_late[stream.name] = (round(seconds * 1e6), source)
     return counts
 
 

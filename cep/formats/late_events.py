@@ -30,6 +30,9 @@ LATE_COLUMN = "_late_seconds"
 
 _SECOND_US = 1e6
 
+_ENDED_US = 1 << 61
+"""Only the end of the input (`cep.engine.event_time.watermark.END_OF_TIME_US`) passes an event by so much."""
+
 
 def late_schema(stream: Stream) -> pa.Schema:
     """Return the columns of late events that are sent to a sink: typed events, and `LATE_COLUMN`."""
@@ -108,13 +111,15 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
 def late_events(events: pa.Table, late_us: I64, stream: Stream) -> pa.Table:
     """Return events (`event_table_schema`) that are late as `late_schema`.
 
-    `late_us` is int64[n]: how many microseconds the watermark had passed each event by.
+    `late_us` is int64[n]: how many microseconds the watermark had passed each event by. `LATE_COLUMN` is NULL
+    if the input had ended: then no watermark of events says how late an event is.
     """
     columns = [
         column.cast(item.type)
         for column, item in zip(events.columns, event_table_schema(stream), strict=True)
     ]
-    return pa.Table.from_arrays([*columns, pa.array(late_us / _SECOND_US)], schema=late_schema(stream))
+    seconds = pa.array(late_us / _SECOND_US, mask=late_us >= _ENDED_US)
+    return pa.Table.from_arrays([*columns, seconds], schema=late_schema(stream))
 
 
 def as_declared(late: pa.Table, stream: Stream, *, is_flat: bool = False) -> pa.Table:

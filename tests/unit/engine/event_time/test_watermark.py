@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from cep.engine.event_time.watermark import START_OF_TIME_US, is_late, late_by_us, split_late
+from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us, split_late
+from cep.formats.intake import count_late, count_uncorrected
 from cep.formats.late_events import LATE_COLUMN, late_schema
+from cep.rule_set import Corrections
 from cep.schema.stream import Field, Stream
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
@@ -35,6 +37,17 @@ def test_events_are_split_into_those_in_time_and_late_ones_with_how_late_they_ar
         {"id": 1, LATE_COLUMN: 1e-06},
         {"id": 2, LATE_COLUMN: 0.0},
     ]
+
+
+def test_after_the_end_of_the_input_nobody_knows_how_late_an_event_is() -> None:
+    events = pa.table({"id": [1, 2, 3], "ts": pa.array(TIMES)})
+    in_time, late = split_late(events, late_by_us(TIMES, END_OF_TIME_US), STREAM)
+    assert in_time.num_rows == 0
+    assert late.column(LATE_COLUMN).to_pylist() == [None, None, None]
+    counts = count_late(late, STREAM, [("id",)], "/in/a")
+    assert counts.late == 3
+    assert counts.latest_late == {}
+    assert count_uncorrected(late, Corrections(1_000_000)) == 0
 
 
 def test_without_late_events_nothing_is_copied() -> None:
