@@ -31,7 +31,7 @@ from cep.compiler.lowering.parts import COMPARISONS
 from cep.engine.kernels import layout as at
 from cep.engine.matching.watched import Guard, Moment
 from cep.errors import Source
-from cep.explain.shown import show_expression
+from cep.explain.shown import show_bound, show_expression
 from cep.expression import Call, Column, Expression, Joined, Literal, Type, Windowed, is_local, rebuild, walk
 from cep.local.replay import Replay, replay
 from cep.rule_set import RuleSet
@@ -93,6 +93,7 @@ def check(given: TableCase, counts: Counter[str]) -> None:
                 counts[f"{match.removed_by.reason}, {check_removed(given, key, match)}"] += 1
         for attempt in told.attempts:
             assert attempt.ending.reason in OF_ENDING
+            check_limit(answer, attempt)
             counts[f"{attempt.ending.reason}, {check_ending(given, answer, attempt)}"] += 1
             for refusal in attempt.refusals:
                 assert refusal.reason in OF_REFUSAL
@@ -138,6 +139,21 @@ def check_removed(given: TableCase, key: tuple[Any, ...], match: Found) -> str:
     told = why(replayed(with_rule(given, free), given.case.events), key, limit=0)
     assert match.match_id in {other.match_id for other in told.matches if other.removed_by is None}
     return "match"
+
+
+def check_limit(answer: Answer, attempt: Attempt) -> None:
+    """Check that the window of the rule is over if it ended the attempt, and not if the input did."""
+    window, says = answer.rule.window, attempt.ending.says
+    if not attempt.steps or not isinstance(window, ir.Window) or "of the parentheses" in says:
+        return
+    last_us = attempt.steps[0].event.time_us + window.span_us
+    if says.startswith(f"WITHIN {show_bound(window)} was over"):
+        assert last_us <= answer.replay.last_us, attempt
+        assert attempt.ending.by_us is None or last_us + attempt.ending.by_us in answer.watched.time_us, (
+            attempt
+        )
+    if attempt.ending.reason is Reason.OPEN:
+        assert last_us > answer.replay.last_us, attempt
 
 
 def check_ending(given: TableCase, answer: Answer, attempt: Attempt) -> str:
