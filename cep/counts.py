@@ -48,6 +48,7 @@ class Loss(StrEnum):
     DROPPED_EVENTS = "dropped events"
     DOWN = "down"
     LATE_START = "late start"
+    RULE_CHANGE = "rule change"
 
 
 @dataclass(slots=True, repr=False)

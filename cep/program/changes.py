@@ -39,6 +39,9 @@ KEPT = frozenset((Verdict.SAME, Verdict.WORDS, Verdict.MEASURES))
 BEGINNING = frozenset((Verdict.CHANGED, Verdict.NEW))
 """Verdicts of rules that begin."""
 
+ENDING = frozenset((Verdict.CHANGED, Verdict.GONE))
+"""Verdicts of rules whose open runs end."""
+
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:

@@ -80,6 +80,8 @@ _NEVER = {
     Loss.DEAD: "a record that is no event stays none: correct it, and feed it as a new event",
     Loss.LOST: "the messages were removed before they were read, and no longer exist",
     Loss.CHANGED: "the files were overwritten, so their events no longer exist",
+    Loss.RULE_CHANGE: "this version of the rule no longer runs: write it out with "
+    "`cep restore-rules --to`, and run it with `cep match`",
 }
 """Gaps that nothing can fill, and why."""
 

@@ -6,8 +6,9 @@
 For each micro-batch, its losses are entered under its number, before Spark commits it. A micro-batch that is
 repeated replaces its entry, so each loss counts once. Entries of micro-batches that Spark does not repeat are
 merged: the ledger has at most `MOST` gaps of one kind, stream and generation of rules. What a rule did not
-see before it began is not stored, because the generations of rules contain it. They also contain which gaps
-are filled (`filling`): each filling begins a generation, so no later gap is merged with a filled one.
+see before it began, or not report when it ended, is not stored, because the generations of rules contain it.
+They also contain which gaps are filled (`filling`): each filling begins a generation, so no later gap is
+merged with a filled one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 from cep.counts import Counts, Loss, together, unseen_name
 from cep.errors import StateError
-from cep.program.changes import BEGINNING
+from cep.program.changes import BEGINNING, Verdict
 from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.checkpoint import GAPS, KEPT_BATCHES, recorded_rules
@@ -46,6 +47,9 @@ READ_SECONDS = 10.0
 OF_FILES = frozenset((Loss.GONE, Loss.REFUSED))
 """Losses whose events may be of any time: the ledger has the times of those that were read with them."""
 
+OF_CHANGES = (Loss.LATE_START, Loss.RULE_CHANGE)
+"""Losses that the generations of rules contain."""
+
 _OF_RULES = (Loss.DROPPED, Loss.DROPPED_MATCHES)
 
 _ALIVE = "alive"
@@ -61,7 +65,7 @@ class Entry:
     loss
         A `Loss`.
     of
-        The stream or table; for dropped runs, dropped matches and a late start, the rule; empty: all streams.
+        The stream or table; for dropped runs and matches and changes of rules, the rule; empty: all streams.
     generation
         The number of the generation of rules that ran.
     n
@@ -356,7 +360,8 @@ def all_gaps(files: CheckpointFiles, path: str) -> list[Gap]:
         for found in generations.values()
         for each in found.filled
     ]
-    entries = chain(stored_entries(files), *map(_late_starts, generations.values()))
+    of_changes = (each(found) for found in generations.values() for each in (_late_starts, _holes))
+    entries = chain(stored_entries(files), *of_changes)
     gaps = (_gap(entry, _rules_of(entry, generations)) for entry in entries)
     found = [part for gap in gaps for part in _parts(gap, filled)]
     return sorted(found, key=lambda gap: (_span(gap.first_us, gap.last_us), gap.loss, gap.streams, gap.rules))
@@ -423,7 +428,7 @@ def _parts(gap: Gap, filled: Sequence[_Filling]) -> Iterator[Gap]:
 def _gap(entry: Entry, rules: StoredRules) -> Gap:
     reads = streams_of_rules(rules)
     times = entry.n, entry.first_us, entry.last_us
-    if entry.loss in (*_OF_RULES, Loss.LATE_START):
+    if entry.loss in (*_OF_RULES, *OF_CHANGES):
         return Gap(entry.loss, (entry.of,), tuple(sorted(reads.get(entry.of, ()))), *times, entry=entry)
     streams = (entry.of,) if entry.of else tuple(sorted(rules.streams))
     names = tuple(name for name, of_rule in reads.items() if not of_rule.isdisjoint(streams))
@@ -442,6 +447,17 @@ def _late_starts(generation: Generation) -> Iterator[Entry]:
             if until_us is not None:
                 times = None, None, until_us
                 yield Entry(Loss.LATE_START, change.rule, generation.number, *times, generation.batch - 1)
+
+
+def _holes(generation: Generation) -> Iterator[Entry]:
+    """Yield for each rule that ended, or began again, the time of matches that no version reports."""
+    if generation.hole_us is None:
+        return
+    after_us, until_us = generation.hole_us
+    for change in generation.ended:
+        number = generation.number - (change.verdict is Verdict.GONE)  # of the rules that contain it
+        times = None, after_us + 1, until_us
+        yield Entry(Loss.RULE_CHANGE, change.rule, number, *times, generation.batch - 1)
 
 
 def streams_of_rules(rules: StoredRules) -> dict[str, frozenset[str]]:

@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cep.errors import StateError
-from cep.program.changes import KEPT, Changes, RuleChange, Verdict
+from cep.output.summary import long_duration
+from cep.program.changes import ENDING, Changes, RuleChange, Verdict
+from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
 from spark_runtime.storage.sealed import read_sealed, write_sealed
@@ -86,6 +88,9 @@ class Generation:
         They have seen the events at or after this time; None: all events.
     filled
         The gaps that are filled by it; the rules are then the previous ones.
+    reached_us
+        The watermark before its first micro-batch. Matches of changed and removed rules that end later, up to
+        `begins_us`, are reported by neither version (`hole_us`); None: unknown.
     """
 
     number: int
@@ -97,6 +102,20 @@ class Generation:
     warm: tuple[str, ...] = ()
     from_us: int | None = None
     filled: tuple[Filled, ...] = ()
+    reached_us: int | None = None
+
+    @property
+    def hole_us(self) -> tuple[int, int] | None:
+        """Matches of `ended` that end after the first time, up to the second, are reported by nobody."""
+        begins_us, reached_us = self.begins_us, self.reached_us
+        if begins_us is None or reached_us is None or reached_us >= begins_us or not self.ended:
+            return None
+        return reached_us, begins_us
+
+    @property
+    def ended(self) -> tuple[RuleChange, ...]:
+        """The rules whose earlier version ended, and whose new one, if any, knows nothing of it."""
+        return tuple(of for of in self.changes if of.verdict in ENDING and of.rule not in self.warm)
 
     def to_json(self) -> str:
         """Return a text for a file."""
@@ -109,6 +128,7 @@ class Generation:
             "rules": json.loads(self.rules.to_json()),
             **({"warm": self.warm, "from_us": self.from_us} if self.warm else {}),
             **({"filled": list(map(asdict, self.filled))} if self.filled else {}),
+            **({} if self.reached_us is None else {"reached_us": self.reached_us}),
         }
         return json.dumps(found, indent=1)
 
@@ -128,25 +148,47 @@ class Generation:
             tuple(map(str, found.get("warm", ()))),
             found.get("from_us"),
             tuple(map(Filled.of_json, found.get("filled", ()))),
+            found.get("reached_us"),
         )
 
     def following(
-        self, rules: StoredRules, batch: int, begins_us: int | None, changes: Changes, cause: Cause
+        self, rules: StoredRules, batch: int, reached: Reached, changes: Changes, cause: Cause
     ) -> Generation:
-        """Return the next generation."""
+        """Return the next generation, whose first micro-batch begins where `reached` is."""
         told = tuple(change for change in changes.rules if change.verdict is not Verdict.SAME)
-        return Generation(self.number + 1, rules, batch, begins_us, told, cause)
+        begins_us, reached_us = reached.read_until_us, reached.watermark_us
+        return Generation(self.number + 1, rules, batch, begins_us, told, cause, reached_us=reached_us)
 
 
-def change_lines(changes: Changes) -> Iterator[str]:
-    """Yield a line about each rule that is not the same."""
+def change_lines(changes: Changes, lateness_us: int = 0) -> Iterator[str]:
+    """Yield a line about each rule that is not the same, then one about matches that no rule reports.
+
+    `lateness_us`: that of the rules before.
+    """
     told = [change for change in changes.rules if change.verdict is not Verdict.SAME]
     width = max((len(change.rule) for change in told), default=0)
     for change in told:
-        ends = [] if change.verdict in KEPT or change.verdict is Verdict.NEW else ["its open runs end"]
+        ends = ["its open runs end"] if change.verdict in ENDING else []
         ends += [changes.final[change.rule]] if change.rule in changes.final else []
         why = "; ".join((*change.reasons, *ends))
         yield f"  {change.verdict.value:<8}  {change.rule:<{width}}  {why}".rstrip()
+    if told_by_neither := unreported_before(changes, lateness_us):
+        yield told_by_neither
+
+
+def unreported_before(changes: Changes, lateness_us: int) -> str | None:
+    """Return a line about the matches that wait for late events when rules end; None: there are none.
+
+    `lateness_us`: that of the rules before.
+    """
+    if not lateness_us or ENDING.isdisjoint(changes.verdicts.values()):
+        return None
+    return unreported(f"in the last {long_duration(lateness_us)} before the change")
+
+
+def unreported(when: str) -> str:
+    """Return a line about the matches of changed and removed rules that no version of them reports."""
+    return f"matches of changed and removed rules that end {when} are reported by neither version"
 
 
 def numbers(files: CheckpointFiles) -> list[int]:

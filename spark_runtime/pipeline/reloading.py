@@ -44,6 +44,7 @@ from spark_runtime.pipeline.generations import (
     numbers,
     renewed,
     require_continues,
+    unreported,
     write_generation,
 )
 from spark_runtime.pipeline.made import Pipeline, Reload
@@ -75,11 +76,15 @@ class RuleTurn:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Rules that will follow others. `fills`: they are the same rules, and see what they missed."""
+    """Rules that will follow others, whose lateness is `lateness_us`.
+
+    `fills`: they are the same rules, and see what they missed.
+    """
 
     pipeline: Pipeline
     rules: StoredRules
     changes: Changes
+    lateness_us: int = 0
     fills: bool = False
 
     @cached_property
@@ -93,15 +98,15 @@ class Candidate:
         return self.is_only_words and {Verdict.SAME}.issuperset(self.changes.verdicts.values())
 
     def lines(self) -> Iterator[str]:
-        """Return a line about each rule that is not the same."""
-        return change_lines(self.changes)
+        """Return lines about the rules that are not the same (`change_lines`)."""
+        return change_lines(self.changes, self.lateness_us)
 
 
 def candidate(before: StoredRules, rules_before: RuleSet, now: Pipeline) -> Candidate:
     """Return the rules of a pipeline as those that will follow the rules `before`."""
     stored = StoredRules.of(now.texts, now.rules)
     changes = changes_of(rules_before.programs, now.rules.programs, has_corrections=stored.has_corrections)
-    return Candidate(now, stored, changes)
+    return Candidate(now, stored, changes, rules_before.lateness_us)
 
 
 def proposed(files: CheckpointFiles, pipeline: Pipeline) -> tuple[StoredRules, Candidate]:
@@ -367,7 +372,7 @@ class Reloading:
             warm, filled = take_up_fill(self._checkpoint, done, found.pipeline, self._say)
             turn = replace(turn, change=replace(turn.change, warm=warm))
             self._standing = Standing(self._standing.latest, self._standing.latest)
-            self._record(found, done.reached.read_until_us, turn.change, filled)
+            self._record(found, turn.change, filled)
             self.turn = turn
             return turn
         if turn.change is not None:
@@ -375,15 +380,18 @@ class Reloading:
             turn = replace(turn, change=replace(turn.change, warm=warm))
         read_until_us = done.reached.read_until_us
         self._standing = Standing(self._standing.latest, self._standing.latest)
-        self._record(found, read_until_us, turn.change)
+        self._record(found, turn.change)
         said = [
             f"the rules have changed, from micro-batch {done.batch + 1:,} on:",
-            *found.lines(),
+            *change_lines(found.changes),
         ]
         begins = {name for name, verdict in found.changes.verdicts.items() if verdict in BEGINNING}
         warm_rules = () if turn.change is None else turn.change.warm_rules
         if begins.difference(warm_rules) and read_until_us is not None:
             said.append(f"new and changed rules see the events after {time_for_people(read_until_us)}")
+        if (hole_us := self._standing.latest.hole_us) is not None:
+            after, until = map(time_for_people, hole_us)
+            said.append(unreported(f"after {after}, up to {until},"))
         if not found.is_same:  # rules may only have another order
             self._say("\n".join(said))
         self.turn = turn
@@ -399,7 +407,6 @@ class Reloading:
     def _record(
         self,
         found: Candidate,
-        begins_us: int | None,
         change: ChangedRules | None = None,
         filled: tuple[Filled, ...] = (),
     ) -> None:
@@ -407,7 +414,7 @@ class Reloading:
         approval = None if filled else self._approval(before.rules, found.rules)
         cause = cause_of(found.rules.texts, approval)
         batch = self._done.batch + 1
-        latest = before.following(found.rules, batch, begins_us, found.changes, cause)
+        latest = before.following(found.rules, batch, self._done.reached, found.changes, cause)
         if change is not None and change.warm is not None:
             warm = tuple(sorted(change.warm_rules))
             latest = replace(latest, warm=warm, from_us=change.from_us, filled=filled)

@@ -113,8 +113,7 @@ def _restore_history(savepoint: Savepoint, files: LocalFiles, changes: Changes, 
         return
     now = StoredRules.of_json(json.loads(texts))
     if now.version != history[-1].rules.version:
-        begins_us = savepoint.reached.read_until_us
-        history.append(history[-1].following(now, -1, begins_us, changes, cause_of(now.texts)))
+        history.append(history[-1].following(now, -1, savepoint.reached, changes, cause_of(now.texts)))
     for generation in history:
         write_generation(files, generation)
     if GAPS in savepoint.manifest.files:

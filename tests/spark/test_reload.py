@@ -142,6 +142,9 @@ def test_a_change_that_nobody_has_approved_is_not_used_until_it_is(
     assert f"help: cep approve {file}" in said
     told = cep("approve", str(file), "--by", "ann")
     assert "  changed   crowd       its window or limits; its open runs end\n" in told
+    assert (
+        "matches of changed and removed rules that end in the last 30 seconds before the change are" in told
+    )
     assert "approved: the rules " in told
     rules.write_text(AFTER.replace("6 SECONDS", "7 SECONDS"))  # is another change
     quiet_run(file)

@@ -106,6 +106,9 @@ def test_open_runs_of_a_savepoint_are_counted_without_spark(tmp_path: Path) -> N
         "rule": "testing", "verdict": "changed", "reasons": ["its conditions"], "open_runs": 6,
     }  # fmt: skip
     assert found["begins_after"] == "2026-11-01T12:03:00Z"
+    told = diff(str(new), "--checkpoint", str(STORED)).stdout.splitlines()
+    when = "in the last 5 seconds before the change"
+    assert told[-1] == f"matches of changed and removed rules that end {when} are reported by neither version"
 
 
 def with_corrections(folder: Path, late: str) -> str:

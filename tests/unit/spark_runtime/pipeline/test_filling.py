@@ -465,6 +465,43 @@ def test_what_cannot_be_filled_is_named_with_the_reason(tmp_path: Path) -> None:
     assert "E0718]: the past of `later` is prepared" in life.backfill("--gaps", code=1)
 
 
+def test_matches_that_wait_when_rules_change_are_named(tmp_path: Path) -> None:
+    life, events = Life(tmp_path), events_of(24, 400)
+    changed = BEFORE.replace("1 MINUTE", "2 MINUTES")
+    life.run(BEFORE + LATER, events[:100], events[100:200])
+    life.run(changed, events[200:300])
+    span = "after 1970-01-01T00:06:28Z, up to 1970-01-01T00:06:38Z,"
+    said = f"matches of changed and removed rules that end {span} are reported by neither version"
+    assert said in life.said[-1]
+    holes = [gap for gap in life.gaps() if gap["kind"] == "rule change"]
+    assert [(gap["rules"], gap["from"], gap["to"]) for gap in holes] == [
+        (["later"], "1970-01-01T00:06:28.000001Z", "1970-01-01T00:06:38Z"),
+        (["pair"], "1970-01-01T00:06:28.000001Z", "1970-01-01T00:06:38Z"),
+    ]
+    told = life.backfill("--gaps")
+    assert "rule change, pair, 1970" in told
+    assert (
+        "to 1970-01-01T00:06:38Z: not filled: this version of the rule no longer runs: write it out" in told
+    )
+
+
+def test_matches_that_wait_when_a_rule_changes_are_those_of_the_new_version_if_it_begins_with_the_past(
+    tmp_path: Path,
+) -> None:
+    life, events = Life(tmp_path), events_of(24, 400)
+    changed = BEFORE.replace("1 MINUTE", "2 MINUTES")
+    life.run(BEFORE, events[:100], events[100:200])
+    life.write(changed)
+    life.backfill()
+    life.run(changed, events[200:])
+    assert [gap["kind"] for gap in life.gaps()] == []
+    rows = find_matches(load_rules(changed, STREAM), None, events)
+    due = [row["match_id"] for row in rows if 388 < row["match_end"].timestamp() < 788]
+    waited = [row["match_id"] for row in rows if 388 < row["match_end"].timestamp() <= 398]
+    assert waited
+    assert set(due) <= life.ids().keys()
+
+
 def test_a_new_rule_begins_with_the_past(tmp_path: Path) -> None:
     life, events = Life(tmp_path), events_of(7, 300)
     life.run(BEFORE, events[:100], events[100:200])

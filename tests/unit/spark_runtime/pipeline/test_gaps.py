@@ -258,6 +258,32 @@ def test_a_rule_saw_nothing_before_it_began_and_its_late_events_are_those_of_its
     ]
 
 
+@pytest.mark.parametrize("has_past", [False, True])
+def test_matches_that_wait_when_a_rule_changes_or_is_removed_are_a_gap(
+    tmp_path: Path, has_past: bool
+) -> None:
+    files = LocalFiles(str(tmp_path))
+    write_generation(files, Generation(0, stored(rule("one"), rule("two"), rule("kept"))))
+    changes = (RuleChange("one", Verdict.CHANGED), RuleChange("two", Verdict.GONE))
+    now = Generation(1, stored(rule("one"), rule("kept")), 5, 1000, changes, reached_us=400)
+    write_generation(files, replace(now, warm=("one",)) if has_past else now)
+    hole = ("payments",), None, 401, 1000
+    assert all_gaps(files, str(tmp_path)) == [
+        *([] if has_past else [Gap(Loss.RULE_CHANGE, ("one",), *hole)]),
+        Gap(Loss.RULE_CHANGE, ("two",), *hole),
+        *([] if has_past else [Gap(Loss.LATE_START, ("one",), ("payments",), None, None, 1000)]),
+    ]
+
+
+@pytest.mark.parametrize("reached_us", [None, 1000])
+def test_without_matches_that_wait_a_change_leaves_no_gap(tmp_path: Path, reached_us: int | None) -> None:
+    files = LocalFiles(str(tmp_path))
+    write_generation(files, Generation(0, stored(rule("one"), rule("two"))))
+    changes = (RuleChange("two", Verdict.GONE),)
+    write_generation(files, Generation(1, stored(rule("one")), 5, 1000, changes, reached_us=reached_us))
+    assert all_gaps(files, str(tmp_path)) == []
+
+
 # ---------------------------------------------------------------- filled
 
 

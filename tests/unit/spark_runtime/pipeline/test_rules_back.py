@@ -13,6 +13,7 @@ from cep.commands.cli import main
 from cep.program.changes import changes_of
 from cep.program.program import Program
 from cep.rulebook import compile_rulebook, load_rulebook
+from spark_runtime.event_time.reached import Reached
 from spark_runtime.pipeline.generations import Cause, Generation, write_generation
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import LocalFiles
@@ -55,7 +56,7 @@ class Recorded:
         else:
             changes = changes_of(self._programs, rules.programs)
             cause = Cause("2026-11-09T14:31:05+00:00")
-            self.latest = self.latest.following(stored, self.latest.batch + 10, None, changes, cause)
+            self.latest = self.latest.following(stored, self.latest.batch + 10, Reached(), changes, cause)
         self._programs = rules.programs
         write_generation(LocalFiles(str(self.checkpoint)), self.latest)
 
