@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -221,8 +221,9 @@ class Call:
 
     def push_all(self, parcels: Iterable[Parcel]) -> None:
         """Push parcels, events in the order in which they arrived (`parcels.arrival`)."""
-        for parcel in sorted(parcels, key=_arrived):
-            self.push(parcel)
+        waiting = deque(sorted(parcels, key=_arrived))
+        while waiting:
+            self.push(waiting.popleft())  # those of a batch are many: each is released when it is pushed
 
     def push(self, parcel: Parcel) -> None:
         """Push one parcel."""
