@@ -16,7 +16,15 @@ from cep.expression import Type
 from cep.formats import dead_letter
 from cep.formats.chunks import Piece
 from cep.formats.file_columns import require_columns
-from cep.schema.arrow_columns import element_kind, element_of, fits, kind_at, typed_column, word_of
+from cep.schema.arrow_columns import (
+    element_kind,
+    element_of,
+    fits,
+    kind_at,
+    typed_column,
+    without_views,
+    word_of,
+)
 from cep.schema.arrow_values import json_value
 from cep.schema.stream import Stream
 
@@ -119,6 +127,9 @@ def _piece(name: str, batch: pa.RecordBatch, stream: Stream, first_row: int, cod
     problems: list[tuple[int, str]] = []
     for field in stream.fields:
         values = batch.column(field.place[0])
+        plain = without_views(values.type)
+        if plain != values.type:
+            values = values.cast(plain)
         if len(field.place) > 1:
             values = pc.struct_field(values, list(field.place[1:]))
         if field.element:

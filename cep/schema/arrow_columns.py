@@ -75,8 +75,28 @@ def python_element(value: Any, element: Sequence[str | int]) -> Any:
     return value
 
 
+def without_views(kind: pa.DataType) -> pa.DataType:
+    """Return a type with strings and bytes in their usual form: Arrow can do little with their views."""
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind):
+        return pa.list_(_field_without_views(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(*map(_field_without_views, (kind.key_field, kind.item_field)))
+    if pa.types.is_struct(kind):
+        return pa.struct(list(map(_field_without_views, kind)))
+    return kind
+
+
+def _field_without_views(field: pa.Field) -> pa.Field:
+    return field.with_type(without_views(field.type))
+
+
 def fits(kind: pa.DataType, field: Field) -> bool:
     """Say whether a column of an Arrow type can be read as a field."""
+    kind = without_views(kind)
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_null(kind):

@@ -4,8 +4,8 @@ Each becomes an int64 number of microseconds since 1970 in UTC. For each form th
 value and a function for a column. Both give the same result.
 
 ISO 8601 is a date, ``2024-05-01``, or a date and a time, ``2024-05-01T10:00``,
-``2024-05-01 10:00:00.123456``, also with ``Z``, ``+02``, ``+0200`` or ``+02:00``. Digits after the
-microsecond are cut off.
+``2024-05-01 10:00:00.123456``, also with ``Z``, ``+02``, ``+0200`` or ``+02:00``. A second has up to nine
+digits after the point; those after the microsecond are cut off.
 
 A whole number of a unit is read exactly; nanoseconds are cut to microseconds. Any other number is read as the
 nearest DOUBLE and rounded to microseconds.

@@ -37,9 +37,9 @@ from cep.formats.payloads.registry import PayloadType, read_file
 from cep.formats.payloads.schemas import (
     CONFLUENT,
     FRAMINGS,
-    NO_FRAME,
     NONE,
     SchemaSource,
+    frameless,
     unframed,
     unknown_schema,
 )
@@ -165,9 +165,7 @@ class AvroReader:
         parts = [self._of_schema(number, rows, bodies) for number, rows in _by_number(numbers, bad)]
         if len(parts) == 1 and not bad.any():
             return _quoting(parts[0], records)
-        frameless = np.flatnonzero(bad).tolist()
-        is_empty = block.ends == block.starts
-        told = [(row, EMPTY if is_empty[row] else NO_FRAME) for row in frameless]
+        told = [(row, frameless(block[row])) for row in np.flatnonzero(bad).tolist()]
         return _in_order([*parts, _refusing(told, self.stream)], records)
 
     def _of_schema(self, number: int, rows: I64, bodies: Lines) -> Decoded:

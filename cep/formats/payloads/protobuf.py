@@ -44,9 +44,9 @@ from cep.formats.payloads.registry import PayloadType, read_file
 from cep.formats.payloads.schemas import (
     CONFLUENT,
     FRAMINGS,
-    NO_FRAME,
     NONE,
     SchemaSource,
+    frameless,
     unframed,
     unknown_schema,
 )
@@ -189,9 +189,8 @@ class ProtobufReader:
         """Yield for each type of messages: the type, its fields, the indices, the messages."""
         block = records if isinstance(records, Lines) else lines_of_objects(records)
         bodies, numbers, bad = unframed(block)
-        is_empty = block.ends == block.starts
         for row in np.flatnonzero(bad).tolist():
-            refused[row] = EMPTY if is_empty[row] else NO_FRAME
+            refused[row] = frameless(block[row])
         starts = bodies.starts.copy()
         # Most often the first message of its file: one byte.
         is_first = ~bad & (starts < bodies.ends)

@@ -11,12 +11,14 @@ import numpy as np
 
 from cep.arrays import I64, Mask
 from cep.formats.lines import Lines
+from cep.formats.text.messages import EMPTY
 
 FRAME_BYTES = 5
 CONFLUENT, NONE = "confluent", "none"
 FRAMINGS = (CONFLUENT, NONE)
 
 NO_FRAME = "no schema's number: the first byte is not 0"
+TOO_SHORT = f"no schema's number: the message has fewer than {FRAME_BYTES} bytes"
 
 
 class SchemaSource(Protocol):
@@ -38,6 +40,13 @@ class SchemaSource(Protocol):
 def unknown_schema(number: int) -> str:
     """Return the reason for a message with an unknown schema."""
     return f"schema {number} is not in the registry"
+
+
+def frameless(record: bytes) -> str:
+    """Return the reason for a message without a frame."""
+    if not record:
+        return EMPTY
+    return NO_FRAME if record[0] else TOO_SHORT
 
 
 def unframed(records: Lines) -> tuple[Lines, I64, Mask]:

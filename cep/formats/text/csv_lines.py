@@ -185,8 +185,7 @@ def _records(
         if not is_utf8 and not _is_utf8(record):
             reason = dead_letter.not_encoded(layout.encoding)
         elif has_returns and b"\r" in record and form.record.fullmatch(record) is None:
-            is_all = form.record.fullmatch(record.replace(b"\r", b"")) is not None
-            reason = dead_letter.CARRIAGE_RETURN if is_all else dead_letter.MISPLACED_QUOTE
+            reason = _misplaced_sign(record, form)
         elif n_lines == 1 and b"\n" in record and form.record.fullmatch(record) is None:
             reason = dead_letter.LINE_FEED
         if reason is None:
@@ -195,6 +194,15 @@ def _records(
             problems.append((index, reason))
         index += n_lines
     return joined or lines, np.array(indices, np.int64), problems, index
+
+
+def _misplaced_sign(record: bytes, form: _Form) -> str:
+    """Return the reason for a record with carriage returns that is not one record."""
+    without = record.replace(b"\r", b"")
+    if form.record.fullmatch(without) is not None:
+        return dead_letter.CARRIAGE_RETURN
+    is_all = form.record.fullmatch(without.replace(b"\n", b"")) is not None
+    return dead_letter.LINE_FEED if is_all else dead_letter.MISPLACED_QUOTE
 
 
 def _length(lines: Sequence[bytes], start: int, form: _Form) -> int:

@@ -241,6 +241,7 @@ def parquet_table(n_rows: int = 1, **columns: pa.Array) -> pa.Table:
         ("ts", pa.array([GOOD_US // 1000], pa.timestamp("ms", tz="Europe/Berlin"))),
         ("id", pa.array([0], pa.int16())),
         ("card", pa.array(["c1"]).dictionary_encode()),
+        ("card", pa.array(["c1"], pa.string_view())),
         ("amount", pa.array([9.5], pa.float32())),
     ],
 )
@@ -249,6 +250,40 @@ def test_parquet_types_that_fit_are_read_as_declared(tmp_path: Path, name: str, 
     events, letters = read(tmp_path / "a.parquet")
     assert letters == []
     assert events == [{"id": 0, "card": "c1", "ts": GOOD_US, "amount": 9.5, "approved": True, "level": 3}]
+
+
+@pytest.mark.parametrize("in_worker", [False, True])
+def test_views_of_strings_and_bytes_are_read_as_strings_and_bytes(tmp_path: Path, in_worker: bool) -> None:
+    view = pa.string_view()
+    kinds = {
+        "text": view,
+        "data": pa.binary_view(),
+        "tags": pa.list_(view),
+        "names": pa.map_(view, view),
+        "place": pa.struct([("name", view), ("n", pa.int64())]),
+    }
+    row = {
+        "text": "a", "data": b"\x01", "tags": ["b"], "names": [("c", "d")], "place": {"name": "e", "n": 1},
+    }  # fmt: skip
+    columns = {name: pa.array([row[name], None], kind) for name, kind in kinds.items()}
+    columns["ts"] = pa.array([GOOD_US] * 2, pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    fields = (
+        *(Field("ts", "timestamp"), Field("text", "string"), Field("data", "binary")),
+        *(Field("tags", "array<string>"), Field("names", "map<string,string>")),
+        *(Field("place", "struct<name:string,n:bigint>"), Field("name", "string", path=("place", "name"))),
+        Field("tag", "string", path=("tags",), element=(0,)),
+    )
+    (chunk,) = read_events(tmp_path / "a.parquet", Stream("s", fields, "ts"), in_worker=in_worker)
+    assert chunk.dead_letters.to_pylist() == []
+    nothing = {field.name: None for field in fields}
+    assert chunk.events.to_pylist() == [
+        {
+            "ts": GOOD_US, "text": "a", "data": "AQ==", "tags": '["b"]', "names": '{"c":"d"}',
+            "place": '{"name":"e","n":1}', "name": "e", "tag": "b",
+        },
+        {**nothing, "ts": GOOD_US},
+    ]  # fmt: skip
 
 
 def test_texts_that_a_parquet_file_repeats_come_as_dictionaries_to_a_worker(tmp_path: Path) -> None:
@@ -273,6 +308,7 @@ def test_texts_that_a_parquet_file_does_not_repeat_come_as_they_are_to_a_worker(
     "values",
     [
         pa.array(["c1"] * 50, pa.large_string()),
+        pa.array(["c1"] * 50, pa.string_view()),
         pa.DictionaryArray.from_arrays(pa.array([0] * 50, pa.int8()), pa.array(["c1"])),
     ],
 )

@@ -61,6 +61,8 @@ def test_csv_messages_have_no_header_and_end_where_they_end() -> None:
         f"7,{T},plain".encode(),
         b"",
         b"8,x",
+        f"9,{T},a\r\n".encode(),
+        f'9,{T},"a"b\r\n'.encode(),
     ]
     chunk = read(STREAM, "csv", values)
     assert chunk.events.to_pylist() == [
@@ -74,6 +76,8 @@ def test_csv_messages_have_no_header_and_end_where_they_end() -> None:
         ("a line feed outside quotes", 108, f"5,{T},a\n6,{T},b"),
         (EMPTY, 112, ""),
         ("2 fields where there are columns for 3", 114, "8,x"),
+        ("a line feed outside quotes", 116, f"9,{T},a\r\n"),
+        ("a quote that does not enclose a whole field", 118, f'9,{T},"a"b\r\n'),
     ]
 
 

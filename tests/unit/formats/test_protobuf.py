@@ -272,6 +272,7 @@ def test_frames_say_the_schema_and_the_type(read: Any) -> None:
         b"",
         b"\x01" + frame,
         frame + b"\x04\x02\x00" + b"\x08",
+        b"\0",
     ]
     of = stream(at="timestamp", id="bigint")
     chunk = read(of, file, values, message="shop.Outer.Order", framing="confluent")
@@ -286,6 +287,7 @@ def test_frames_say_the_schema_and_the_type(read: Any) -> None:
         (112, "an empty message"),
         (114, no_frame),
         (116, "not a message of shop.Outer.Order"),
+        (118, "no schema's number: the message has fewer than 5 bytes"),
     ]
     # A registry gives the descriptor itself, and each message is read as the type that its frame says.
     known = {7: base64.b64encode(file.SerializeToString()).decode()}
@@ -301,6 +303,7 @@ def test_frames_say_the_schema_and_the_type(read: Any) -> None:
         112: "an empty message",
         114: no_frame,
         116: "not a message of shop.Outer.Order",
+        118: "no schema's number: the message has fewer than 5 bytes",
     }
 
 
