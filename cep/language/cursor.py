@@ -482,8 +482,7 @@ class Cursor:
 
     def refuse_comma(self, comma: Token) -> None:
         """Refuse a comma that no item follows."""
-        is_clause = self.starts_clause() and (self.is_first_of_line() or self.begins_clause())
-        if not (is_clause or self.is_sign(",", ")") or self.is_at_end()):
+        if not (self.begins_clause() or self.is_sign(",", ")") or self.is_at_end()):
             return
         if not self.is_sign(")"):
             self.refuse_open_bracket()
@@ -689,7 +688,7 @@ def goes_on(word: Token, after: Token) -> bool:
             return after.word in ("FOR", "AFTER")
         case "TITLE":
             return after.kind is Lexeme.TEXT
-        case "SEVERITY" | "LET":
+        case "SEVERITY" | "LET" | "PARAM" | "JOIN":
             return is_name
         case "TAGS":
             return is_name or after.kind is Lexeme.TEXT

@@ -109,11 +109,6 @@ _LANGUAGES: tuple[_Language, ...] = (
         lambda first, whole: bool(re.match(r"\{\s*\"[^\"\n]{1,99}\"\s*:", whole)),
     ),
     _Language(
-        "this is a program for Flink",
-        "docs/start/flink.md",
-        lambda first, whole: _FLINK(first, whole),
-    ),
-    _Language(
         "this is Sigma",
         f"{PAGE}#sigma",
         _all_of(r"^(?:detection|correlation):", r"^(?:logsource|title|id|name|correlation):"),
@@ -123,6 +118,11 @@ _LANGUAGES: tuple[_Language, ...] = (
         f"{PAGE}#match_recognize",
         lambda first, whole: MATCH_RECOGNIZE.search(whole) is not None,
         rule_of_match_recognize,
+    ),
+    _Language(
+        "this is a program for Flink",
+        "docs/start/flink.md",
+        lambda first, whole: _FLINK(first, whole),
     ),
     _Language(
         "this is Siddhi",

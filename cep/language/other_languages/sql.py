@@ -41,6 +41,7 @@ _BY_TIME = re.compile(r"\w+(?:\s+ASC)?", re.IGNORECASE)
 _OF_WINDOW = re.compile(r"window_(?:start|end|time)\b|(?:TUMBLE|HOP|SESSION)_\w+\s*\(", re.IGNORECASE)
 _AGGREGATE = re.compile(r"\b(COUNT|SUM|AVG|MIN|MAX|STDDEV|FIRST_VALUE|LAST_VALUE)\s{0,9}\(", re.IGNORECASE)
 _NAMED = re.compile(r"(.*?[\w)])\s+(?:AS\s+)?(\w+)", re.IGNORECASE | re.DOTALL)
+_ROW = re.compile(r"\bROW\b", re.IGNORECASE)
 _NO_MEASURE = re.compile(r"\b(MATCH_ROWTIME|MATCH_PROCTIME|MATCH_NUMBER|CLASSIFIER)\b", re.IGNORECASE)
 
 
@@ -170,7 +171,7 @@ def _measures(text: str, *, is_by_row: bool) -> tuple[str, list[str]]:
 
 
 def _skip(text: str) -> str:
-    return "AFTER MATCH " + re.sub(r"\bROW\b", "EVENT", one_line(text).upper()) if text else ""
+    return f"AFTER MATCH {re.sub(_ROW, 'EVENT', one_line(text))}" if text else ""
 
 
 def rule_of_windows(text: str) -> str | None:

@@ -211,3 +211,11 @@ def test_the_innermost_bracket_that_is_open_is_named(opened: str) -> None:
     assert problem.span is not None
     innermost = max(opened.rindex(sign) for sign in "({[" if sign in opened)
     assert problem.span.start == len(f"{_HEAD}\nPATTERN ") + innermost
+
+
+def test_words_of_clauses_are_names_after_a_comma_at_the_start_of_a_line() -> None:
+    words = ("title", "tags", "severity", "let", "param", "status", "join", "on", "no")
+    listed = ",\n".join(("x", *words))
+    measures = ",\n".join(f"{word} AS {word}" for word in ("x", *words))
+    text = f"RULE r FROM s PARTITION BY {listed} PATTERN a DEFINE a AS GREATEST({listed}) > 3"
+    assert parse(Source("r", f"{text} MEASURES {measures}"))[1] == []
