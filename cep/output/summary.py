@@ -231,6 +231,9 @@ def _about_late(counts: Counts, streams: Mapping[str, Stream], instead: str) -> 
         yield f"in {_listed(counts.late_in, ', ', 'files')}"
     if counts.late_keys:
         yield f"of {_listed(counts.late_keys, ', ', 'keys')}"
+    if counts.late_in and not counts.latest_late:
+        yield "the input had been declared complete; to keep them, start from a new checkpoint"
+        return
     latest_us, place = max(counts.latest.values(), default=(0, ""))
     if place:
         yield f"the watermark follows the latest event: {time_for_people(latest_us)}, {place}"

@@ -217,6 +217,15 @@ def test_the_summary_says_what_to_do_where_all_late_events_are_uncorrected() -> 
     ]
 
 
+def test_the_summary_says_what_to_do_where_events_came_after_the_end_of_the_input() -> None:
+    counts = Counts(events=2, late_of={"payments": 2}, late_in={"in/b.json": 2})
+    lines = [" ".join(line.split()) for line in summary_lines(counts, 0.0, {"payments": STREAM})]
+    assert lines[lines.index("late 2") :][1:4] == [
+        *("100 % of the events", "in in/b.json (2)"),
+        "the input had been declared complete; to keep them, start from a new checkpoint",
+    ]
+
+
 def test_corrections_within_no_time_are_refused() -> None:
     with pytest.raises(InputError) as error:
         programs().with_corrections(Corrections(0))
