@@ -180,3 +180,24 @@ def test_a_compacted_topic_has_the_rows_of_a_view_under_its_key_and_is_a_table_a
     assert {
         key: [row.get(name) for name in names] for key, row in copied.items() if row["kind"] == "match"
     } == {key: [row[name] for name in names] for key, row in last.items() if row["kind"] == "match"}
+
+
+def test_rows_of_rules_beside_a_view_have_its_columns_in_a_table_and_a_topic(
+    spark: SparkSession, broker: Broker, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    rules, _, paths = views.with_payments(tmp_path, 6)
+    rows = match_file(rules, {name: str(path) for name, path in paths.items()}).matches.to_pylist()
+    columns = ("rule", "match_id", "revision", "kind")
+    expected = sorted([row[name] for name in columns] for row in rows)
+    topic, database = broker.topic("beside"), postgres.database()
+    sinks = (
+        f"  - {{format: postgres, {postgres.yaml(database)}, table: beside}}\n"
+        f"  - {{format: kafka, brokers: '{broker.address}', topic: {topic}}}\n"
+    )
+    text = views.OF_PAYMENTS.replace("sinks:\n", f"sinks:\n{sinks}")
+    (tmp_path / "pipeline.yaml").write_text(text)
+    quiet_run(tmp_path / "pipeline.yaml")
+    found = postgres.run(database, f"SELECT {', '.join(columns)} FROM beside")
+    assert sorted(map(list, found)) == expected
+    sent = (json.loads(message.value()) for message in broker.messages(topic))
+    assert sorted([row[name] for name in columns] for row in sent) == expected
