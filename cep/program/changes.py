@@ -15,7 +15,7 @@ from functools import cached_property
 
 from cep.expression import column_names
 from cep.program.fingerprint import columns_that_decide, joined_meanings
-from cep.program.identity import PARTS, RuleIdentity, rule_differences, shared_differences
+from cep.program.identity import PARTS, RuleIdentity, held_value, rule_differences, shared_differences
 from cep.program.match_stream import MatchStream, inputs_of
 from cep.program.opcodes import Code
 from cep.program.program import Program, RuleProgram, is_list
@@ -237,7 +237,9 @@ class _Judged:
             ]
             return Verdict.WORDS if words else Verdict.SAME, tuple(words)
         obstacles = list(_obstacles(then, now))
-        reasons = tuple(dict.fromkeys((*obstacles, *rule_differences(then.identity, now.identity))))
+        differences = rule_differences(then.identity, now.identity)
+        others = (told for told in differences if f"{told}{_NOT_HELD}" not in obstacles)
+        reasons = tuple(dict.fromkeys((*obstacles, *others)))
         return (Verdict.CHANGED if obstacles else Verdict.MEASURES), reasons
 
     def has_other_having(self, change: RuleChange) -> bool:
@@ -309,6 +311,8 @@ def _has_same_meaning(then: _Placed, now: _Placed) -> bool:
 # ---------------------------------------------------------------- whether open runs continue
 
 
+_NOT_HELD = ", which its open runs do not hold"
+
 _REPORTED = frozenset(("measures", "registers", "columns"))
 """Parts of a rule that do not change which events its runs take."""
 
@@ -365,7 +369,7 @@ def _missing(then: _Placed, now: _Placed) -> Iterator[str]:
     held = registers_then(then.identity, now.rule, now.identity)
     for register, place in zip(now.rule.registers, held, strict=True):
         if place < 0 and register.values is None:
-            yield f"it needs `{register.label}`, which its open runs do not hold"
+            yield f"it needs `{held_value(register.label)}`{_NOT_HELD}"
     if (then.rule.node_register < 0) != (
         now.rule.node_register < 0
     ) or then.rule.all_rows != now.rule.all_rows:

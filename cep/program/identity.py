@@ -347,8 +347,16 @@ def _table_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[tuple[
 
 def _register_differences(then: Sequence[StoredRegister], now: Sequence[StoredRegister]) -> Iterator[str]:
     before, after = set(then), set(now)
-    yield from (f"the register `{item.name}` is new" for item in now if item not in before)
-    yield from (f"the register `{item.name}` is gone" for item in then if item not in after)
+    yield from (f"it needs `{held_value(item.name)}`" for item in now if item not in before)
+    yield from (f"it no longer needs `{held_value(item.name)}`" for item in then if item not in after)
+
+
+def held_value(label: str) -> str:
+    """Return what a register holds, as a rule has it: ``b.x`` is the last one of `b`."""
+    if not label.startswith(("LAST(", "FIRST(")) or not label.endswith(", 0)"):
+        return label
+    value = label.removesuffix(", 0)")
+    return f"{value})" if value.startswith("FIRST(") else value.removeprefix("LAST(")
 
 
 def _names(names: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ class TimeStatus:
     - `watermark_us`: microseconds since 1970; None: not known yet.
     - `holder`: the partition that holds it back; "" if it follows the only one, or the fastest.
     - `held_s`: seconds of the wall clock since the watermark last moved.
-    - `waiting`: prepared events that wait in the state for the watermark.
+    - `waiting`: prepared events that wait in the state while a partition holds the watermark back; else 0.
     - `partitions`: all known partitions, those that lag most first.
     - `given_up`: partitions without which the watermark advanced, because too many events waited for them.
     - `is_paused`: whether only the partition that holds the watermark back is read.

@@ -52,7 +52,6 @@ _BY_RULE = (
     _Split("retracted", "cep_retracted_matches", "rule", "Matches that a correction withdrew."),
 )
 _SPLITS = (
-    _Split("versions", "cep_versions", "table", "Versions of rows of tables."),
     _Split("late_of", "cep_late_events", "stream", "Events that the watermark had passed."),
     _Split("dropped_events", "cep_dropped_events", "stream", "Waiting events dropped beyond `limits`."),
     _Split("reasons", "cep_dead_letters", "reason", "Records that could not become events."),
@@ -63,7 +62,7 @@ _FILES = ("empty", "refused", "gone", "changed")
 
 
 class Metrics:
-    """A Prometheus collector for one pipeline. Every metric exists from the start, without values."""
+    """A Prometheus collector for one pipeline. Every metric exists from the start, with zeros if it can."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
@@ -112,8 +111,11 @@ class Metrics:
         streams = self._rules.inputs.values()
         events = {stream.name: 0 for stream in streams if stream.table is None} | counts.events_of
         yield self._split("cep_events", "Events that were read, including late ones.", "stream", events)
+        # Prometheus misses the first value of a sample that did not exist before.
+        arriving = {stream.name: 0 for stream in streams if not stream.is_static}
         for split in _SPLITS:
-            yield self._split(split.name, split.help, split.label, getattr(counts, split.field))
+            zeros = {} if split.label == "reason" else arriving
+            yield self._split(split.name, split.help, split.label, zeros | getattr(counts, split.field))
         yield _counter("cep_corrected_events", "Late events that were counted.", max(counts.corrected, 0))
         uncorrected = "Late events beyond `max_retained`."
         yield _counter("cep_uncorrected_events", uncorrected, counts.uncorrected)
@@ -124,10 +126,14 @@ class Metrics:
         yield self._split("cep_duplicates", "Repeated deliveries.", "stream", most)
         files = {why: len(getattr(counts, why)) for why in _FILES}
         yield self._split("cep_files_passed_over", "Files that were not read, or changed.", "why", files)
-        stale = dict(counts.stale_tables)
+        stale = {stream.name: 0 for stream in streams if stream.is_static} | counts.stale_tables
+        versions = {stream.name: 0 for stream in streams if stream.table is not None} | counts.versions
         if run is not None and run.batches is not None:  # `counts` has them at the end of the run
-            for name, n in dict(run.batches.tables.n_refused).items():
-                stale[name] = max(stale.get(name, 0), n)
+            of_static = run.batches.tables.counts()
+            for known, more in ((stale, of_static.stale_tables), (versions, of_static.versions)):
+                for name, n in more.items():
+                    known[name] = max(known.get(name, 0), n)
+        yield self._split("cep_versions", "Versions of rows of tables.", "table", versions)
         yield self._split("cep_stale_tables", "Changed tables that cannot be used.", "table", stale)
         state = counts.state
         yield _counter("cep_touched_keys", "Keys with events, in each micro-batch.", state.get("touched", 0))
@@ -177,7 +183,7 @@ class Metrics:
         seconds = {} if run is None else dict(run.written.seconds)
         yield self._split("cep_sink_rows", "Rows that sinks got.", "sink", rows)
         yield self._split("cep_sink_seconds", "Time in which the driver wrote to sinks.", "sink", seconds)
-        refused: dict[str, int] = {}
+        refused = dict.fromkeys(self._watched.pipeline.sink_names(), 0)
         # The run opens its sinks: two threads would open each twice.
         for item in () if run is None else vars(run).get("sinks", ()):
             if isinstance(item.sink, RefusingSink):
@@ -218,7 +224,9 @@ class Metrics:
             holder.add_metric([status.holder], 1)
         yield holder
         waiting = None if status is None else status.waiting
-        yield _gauge("cep_waiting_events", "Events that wait for the watermark.", waiting)
+        yield _gauge(
+            "cep_waiting_events", "Events that wait for the partition that holds back the watermark.", waiting
+        )
         given_up = None if status is None else len(status.given_up)
         yield _gauge("cep_given_up_partitions", "Partitions that the watermark does not wait for.", given_up)
         known = () if status is None else status.partitions

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cep.errors import SetupError
 from spark_runtime.sessions.installed import check_pyspark
@@ -262,7 +262,13 @@ def _submitted(settings: dict[str, str], name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for key, value in {**sql_settings(), **settings}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    found = builder.getOrCreate()
+    # For `--py-files`, Java has opened the disk without our settings, and keeps it open: the umask of the
+    # shell would decide the modes of files, not `fs.permissions.umask-mode`. Then Java opens it again.
+    java: Any = found._jvm
+    settings_of_java = cast(Any, found)._jsc.hadoopConfiguration()
+    java.org.apache.hadoop.fs.FileSystem.getLocal(settings_of_java).close()
+    return found
 
 
 def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Sequence[int]) -> SparkSession:

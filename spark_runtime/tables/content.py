@@ -14,7 +14,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ _DIGITS = 32
 """How many hexadecimal digits name a content."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Content:
     """The rows of a static table.
 
@@ -62,6 +62,11 @@ class Content:
     def of_bytes(cls, data: bytes) -> Content:
         """Return the content that consists of these bytes."""
         return cls(hashlib.sha256(data).hexdigest()[:_DIGITS], data)
+
+    @cached_property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(self.rows().num_rows)
 
     def rows(self) -> pa.Table:
         """Return the rows."""

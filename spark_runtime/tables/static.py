@@ -243,7 +243,7 @@ class StaticTables:
 
     def counts(self) -> Counts:
         """Return the number of rows of each table, and how often it could not be read again."""
-        versions = {name: content.rows().num_rows for name, content in self.now.items()}
+        versions = {name: content.n_rows for name, content in dict(self.now).items()}
         return Counts(versions=versions, stale_tables=dict(self.n_refused))
 
     def _write(self, content: Content) -> None:

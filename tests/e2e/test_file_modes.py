@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_running import event
+from tests.e2e.standalone import SPARK_SUBMIT
+from tests.e2e.test_running import ROOT, event
 from tests.e2e.test_running import folder as folder
 from tests.java_classes import own_spark
 
@@ -89,6 +91,28 @@ def test_nobody_else_reads_what_a_spool_and_a_stream_write(folder: Path) -> None
     assert {item.name for item in (folder / "out").iterdir() if any(item.rglob("part-*"))} == outputs
     assert any((folder / "checkpoint").rglob("*.changelog"))  # state
     written = modes(folder / "inbox", folder / "out", folder / "checkpoint")
+    assert written == {(True, "0700"), (False, "0600")}
+
+
+def test_nobody_else_reads_what_a_stream_under_spark_submit_writes_into_folders_that_exist(
+    folder: Path,
+) -> None:
+    for name in ("out", "checkpoint"):
+        (folder / name).mkdir(mode=0o755)
+    (folder / "stream.yaml").write_text(
+        "rules: [card_testing.cep]\nsource: {stream: transactions, format: json, path: events.jsonl}\n"
+        "sinks: [{format: json, path: out}]\ncheckpoint: checkpoint\nat_end: finish\n"
+    )
+    (folder / "main.py").write_text("from cep.commands.cli import main\nmain(['run', 'stream.yaml'])\n")
+    with zipfile.ZipFile(folder / "job.zip", "w") as archive:  # Java opens the disk for it
+        archive.writestr("of_the_job.py", "")
+    command = [str(SPARK_SUBMIT), "--master", "local[1]", "--py-files", "job.zip", "main.py"]
+    own = own_spark(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT))
+    done = subprocess.run(
+        command, cwd=folder, env=own, umask=0o022, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    written = modes(*(folder / "out").iterdir(), *(folder / "checkpoint").iterdir())
     assert written == {(True, "0700"), (False, "0600")}
 
 

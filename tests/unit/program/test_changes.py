@@ -63,13 +63,25 @@ def verdict(before: str, now: str) -> tuple[str, str]:
         ("'title'", "'another'", ("words", "its title")),
         ("'title'", "'another' SEVERITY high TAGS a", ("words", "its title, its severity, its tags")),
         ("a.x AS first, ", "", ("measures", "its measures")),  # the register is needed by a condition
-        (", c.y AS last", "", ("measures", "its measures, the register `LAST(c.y, 0)` is gone")),
+        (", c.y AS last", "", ("measures", "its measures, it no longer needs `c.y`")),
         ("a.x AS first", "a.x * 2 AS first", ("measures", "its measures")),
         (
             "SUM(b.y) AS total",
             "MAX(b.y) AS total",
             ("changed", "it needs `MAX(b.y)`, which its open runs do not hold, its measures, "
-             "the register `MAX(b.y)` is new, the register `SUM(b.y)` is gone"),
+             "it no longer needs `SUM(b.y)`"),
+        ),
+        (
+            "c.y AS last",
+            "c.x AS last",
+            ("changed", "it needs `c.x`, which its open runs do not hold, its measures, "
+             "it no longer needs `c.y`"),
+        ),
+        (
+            "c.y AS last",
+            "FIRST(b.y) AS y",
+            ("changed", "it needs `COUNT(b.*)`, which its open runs do not hold, it needs `FIRST(b.y)`, "
+             "which its open runs do not hold, its measures, it no longer needs `c.y`"),
         ),
         ("5 MINUTES", "6 MINUTES", ("changed", "its window or limits")),
         ("x < 1", "x < 2", ("changed", "its conditions")),
@@ -90,7 +102,7 @@ def test_a_rule_keeps_its_state_if_only_what_it_reports_changes(
 def test_a_list_goes_on_only_if_its_column_was_kept() -> None:
     one = RULE.replace("c.y AS last", "ARRAY_AGG(b.y) AS ys")
     assert verdict(one, one.replace("SUM(b.y) AS total, ", "")) == (
-        "measures", "its measures, the register `SUM(b.y)` is gone",
+        "measures", "its measures, it no longer needs `SUM(b.y)`",
     )  # fmt: skip
     assert verdict(one, one.replace("ARRAY_AGG(b.y)", "ARRAY_AGG(c.y)"))[0] == "measures"
     assert verdict(one, one.replace("ARRAY_AGG(b.y)", "ARRAY_AGG(b.x)")) == (

@@ -152,8 +152,7 @@ HELP = "\nhelp: restore the rules as they were, or start from a new checkpoint"
         (
             "a.x AS x",
             "MAX(a.x) AS x",
-            "rule `pairs` has changed: its measures, the register `MAX(a.x)` is new, "
-            "the register `LAST(a.x, 0)` is gone",
+            "rule `pairs` has changed: its measures, it needs `MAX(a.x)`, it no longer needs `a.x`",
         ),
         (
             "a.x AS x, b.s AS word",

@@ -31,6 +31,7 @@ from spark_runtime.pipeline.progress import MOST_TIMES
 from spark_runtime.pipeline.runs import StreamRun
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.tables.static import StaticTables
 from spark_runtime.wire.plan import Plan
 from tests.pages import DOCS, blocks
 from tests.pipeline_metrics import HISTOGRAMS, METRICS, PAGE
@@ -200,6 +201,41 @@ def test_counts_of_a_run_are_samples_and_rules_without_a_match_have_zeros(tmp_pa
     assert now['cep_files_passed_over_total{why="gone"}'] == 2
     assert now['cep_state_bytes_total{kind="carried"}'] == 10
     assert now["cep_touched_keys_total"] == 4
+
+
+def test_a_counter_of_an_alert_has_a_zero_before_its_first_occurrence(tmp_path: Path) -> None:
+    pipeline(tmp_path)
+    (tmp_path / "r.cep").write_text(RULE.replace("FROM readings", "FROM readings JOIN kinds ON k"))
+    text = (tmp_path / "p.yaml").read_text()
+    text = text.replace("streams: {", "streams: streams.yaml\n#").replace("source: {", "sources:\n- {")
+    (tmp_path / "p.yaml").write_text(
+        text.replace("path: events}", "path: events}\n- {table: kinds, format: csv, path: kinds.csv}")
+    )
+    (tmp_path / "streams.yaml").write_text(
+        "streams: {readings: {event_time: ts, schema: {k: string, ts: timestamp, v: double}}}\n"
+        "tables: {kinds: {key: [k], static: true, schema: {k: string, n: bigint}}}\n"
+    )
+    (tmp_path / "kinds.csv").write_text("k,n\na,1\nb,2\n")
+    made = load_pipeline(tmp_path / "p.yaml")
+    before = samples(Watched(made))
+    for name in (
+        'cep_lost_messages_total{partition="readings"}',
+        'cep_late_events_total{stream="readings"}',
+        'cep_dropped_events_total{stream="readings"}',
+        'cep_refused_rows_total{sink="console"}',
+        'cep_stale_tables_total{table="kinds"}',
+        'cep_versions_total{table="kinds"}',
+    ):
+        assert before[name] == 0, name
+    nothing = cast(Any, None)
+    run = StreamRun(made, nothing, Console(), Console(), 0.0, nothing)
+    (file,) = made.tables
+    run.batches = batches(tmp_path, interval_s=10.0)
+    run.batches.tables = StaticTables({"kinds": file})
+    run.batches.tables.load()
+    now = samples(Watched(made, run=run))
+    assert now['cep_versions_total{table="kinds"}'] == 2
+    assert 'cep_lost_messages_total{partition="kinds"}' not in now
 
 
 def test_of_many_names_the_first_are_labels_and_no_count_ever_decreases(tmp_path: Path) -> None:
