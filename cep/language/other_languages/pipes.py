@@ -12,13 +12,13 @@ from cep.language.other_languages.texts import (
     partition_by,
     split_outside,
     with_values,
+    without_now,
 )
 from cep.schema.time_literals import print_duration
 
 _VALUE = re.compile(r"(?:(\w{1,60})\s*=\s*)?(\w{1,30})\s*\((.{0,200})\)")
 _FUNCTIONS = {"SUM", "AVG", "MIN", "MAX"}
 _ONLY_SHOW = ("order", "sort", "top", "take", "limit", "project", "render")
-_OF_NOW = re.compile(r"\b(?:ago|now|datetime)\s*\(", re.IGNORECASE)
 _OF_TEXT = re.compile(
     r"(?P<column>\w{1,100})\s{0,9}(?P<no>!?)(?P<operator>=~|~|has_cs|has|contains_cs|contains"
     r"|startswith_cs|startswith|endswith_cs|endswith)\s{0,9}'(?P<text>[^']{0,200})'|'[^']*'"
@@ -37,7 +37,7 @@ def rule_of_pipes(text: str) -> str | None:
     for step in steps:
         word, _, rest = step.partition(" ")
         if word.lower() == "where":
-            lasting, of_now = _without_now(_condition(rest))
+            lasting, of_now = without_now(_condition(rest))
             (conditions if windows is None else limits).extend(lasting)
             missing += (f"where {one}" for one in of_now)
         elif word.lower() == "summarize" and windows is None:
@@ -87,14 +87,6 @@ def _test_of_text(found: re.Match[str]) -> str:
         case _:
             test = f"{operator.upper()}({column}, '{text}')"
     return f"NOT {test}" if found["no"] else test
-
-
-def _without_now(condition: str) -> tuple[list[str], list[str]]:
-    """Return the parts of a condition joined by AND, and those that depend on the time of the query."""
-    is_either = len(split_outside(condition, " OR ")) > 1
-    parts = [f"({condition})"] if is_either else split_outside(condition, " AND ")
-    of_now = [one for one in parts if _OF_NOW.search(one)]
-    return [one for one in parts if one not in of_now], of_now
 
 
 def _summary(text: str) -> tuple[dict[str, str], list[str], str] | None:

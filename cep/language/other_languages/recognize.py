@@ -127,7 +127,9 @@ _LANGUAGES: tuple[_Language, ...] = (
     _Language(
         "this is Siddhi",
         f"{PAGE}#siddhi",
-        lambda first, whole: _SIDDHI(first, whole) or (first == "FROM" and _SIDDHI_QUERY(first, whole)),
+        lambda first, whole: (
+            _SIDDHI(first, whole) or (first in ("FROM", "@INFO") and _SIDDHI_QUERY(first, whole))
+        ),
         rule_of_siddhi,
     ),
     _Language(

@@ -17,6 +17,7 @@ from cep.language.other_languages.texts import (
     partition_by,
     split_outside,
     with_values,
+    without_now,
     written,
 )
 from cep.schema.time_literals import print_duration
@@ -192,7 +193,10 @@ def rule_of_windows(text: str) -> str | None:
     plain = [one for one in columns if re.fullmatch(r"\w+", one)]
     values, no_values = _values(map(source.bare, split_outside(query.get("SELECT", ""), ",")), plain)
     having = source.bare(query.get("HAVING", ""))
-    where = [one for one in (source.where, source.bare(query.get("WHERE", ""))) if one]
+    where, of_now = [source.where] if source.where else [], list[str]()
+    if condition := source.bare(query.get("WHERE", "")):
+        lasting, of_now = without_now(outside_quotes(condition, _with_upper_operators))
+        where += [" AND ".join(lasting) if of_now else condition] if lasting else []
     where = [f"({one})" for one in where] if len(where) > 1 else where
     kept = [
         (word, query[word]) for word in ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING") if word in query
@@ -201,6 +205,7 @@ def rule_of_windows(text: str) -> str | None:
         *_of_other_queries(clauses[:1]),
         *no_values,
         *source.missing,
+        *(f"WHERE {one}" for one in of_now),
         *(f"GROUP BY {one}" for one in columns if one not in plain),
         *written([clause for clause in clauses[1:] if clause not in kept]),
     )
@@ -218,6 +223,10 @@ def rule_of_windows(text: str) -> str | None:
         ),
         missing,
     )
+
+
+def _with_upper_operators(text: str) -> str:
+    return re.sub(r"\b(?:and|or)\b", lambda word: word[0].upper(), text, flags=re.IGNORECASE)
 
 
 def _is_window(text: str) -> bool:

@@ -21,6 +21,9 @@ _QUOTED_OR_COMMENT = re.compile(
 )
 _QUOTED_OR_BLANKS = re.compile(r"""('[^']*'|"[^"]*")|\s+""")
 _QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
+_OF_NOW = re.compile(
+    r"\b(?:ago|now|datetime)\s{0,9}\(|\b(?:CURRENT_TIMESTAMP|CURRENT_DATE|LOCALTIMESTAMP)\b", re.IGNORECASE
+)
 _MAX_SHOWN = 100
 
 NEXT_QUERY = ("UNION", "EXCEPT", "INTERSECT", ";")
@@ -150,6 +153,14 @@ def condition_of(text: str) -> str:
 def _with_operators(text: str) -> str:
     text = text.replace("&&", "AND").replace("||", "OR").replace("==", "=")
     return re.sub(r"\b(?:and|or|not|in|like|is|null)\b", lambda word: word[0].upper(), text)
+
+
+def without_now(condition: str) -> tuple[list[str], list[str]]:
+    """Return the parts of a condition joined by AND, and those that depend on the time of the query."""
+    is_either = len(split_outside(condition, " OR ")) > 1
+    parts = [f"({condition})"] if is_either else split_outside(condition, " AND ")
+    of_now = [one for one in parts if _OF_NOW.search(one)]
+    return [one for one in parts if one and one not in of_now], of_now
 
 
 def partition_by(keys: str, *, is_invented: bool = False) -> str:

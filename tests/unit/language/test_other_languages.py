@@ -130,6 +130,7 @@ def test_no_rule_file_is_taken_for_another_language() -> None:
         ("@Name('x') select * from A#length(5)", "this is Esper's EPL"),
         ("define stream S (x int);", "this is Siddhi"),
         ("from S[x > 5] select x insert into T;", "this is Siddhi"),
+        ("@info(name='q')\nfrom S[x > 5] select x insert into T;", "this is Siddhi"),
         ("WITH t AS (SELECT 1) SELECT * FROM t", "this is SQL"),
         ("/* a */ // b\n# c\nselect x from t", "this is SQL"),
         ("sequence by a\n  [any where true]\n  [x where y == 1]", "this is EQL"),
@@ -233,6 +234,11 @@ _KQL = "quotes | where {} | summarize n = count() by sym, bin(ts, 10m)"
             "SELECT COUNT(*) AS n FROM quotes q JOIN l ON q.a = l.a "
             f"GROUP BY sym, {_TUMBLE} UNION ALL SELECT 1 FROM x",
             ["JOIN l ON q.a = l.a", "UNION ALL SELECT 1 FROM x"],
+        ),
+        (
+            "SELECT COUNT(*) AS n FROM quotes WHERE ts > now() - INTERVAL '1' HOUR and ask > 5 "
+            f"GROUP BY sym, {_TUMBLE}",
+            ["WHERE ts > now() - INTERVAL '1' HOUR"],
         ),
         (
             f"SELECT COUNT(*) AS n, UPPER(sym) FROM quotes GROUP BY sym, UPPER(at), {_TUMBLE}",
