@@ -327,6 +327,24 @@ def test_a_table_that_does_not_fit_is_told_before_the_run(
     assert (caught.value.code, caught.value.args[0]) == ("E0870", message)
 
 
+def test_a_schema_that_does_not_exist_is_told_before_the_run(postgres: PostgresServer, database: str) -> None:
+    given = connection(postgres, database)
+    with pytest.raises(InputError) as caught:
+        PostgresSpec(given, "nosch", "t").open(OUTPUTS[MATCH], CONTEXT).check()
+    assert (caught.value.code, caught.value.args[0]) == (
+        "E0870",
+        f"database `{given.address}` has no schema `nosch`",
+    )
+    assert 'CREATE SCHEMA "nosch"; or name another table' in str(caught.value)
+    nowhere = connection(postgres, database, options="-c search_path=nosch")
+    with pytest.raises(InputError) as caught:
+        PostgresSpec(nowhere, "", "t").open(OUTPUTS[MATCH], CONTEXT).check()
+    assert (caught.value.code, caught.value.args[0]) == (
+        "E0870",
+        f"no schema of the search path exists in `{given.address}`",
+    )
+
+
 def test_wider_columns_and_a_table_without_an_index_do(postgres: PostgresServer, database: str) -> None:
     postgres.run(
         database,

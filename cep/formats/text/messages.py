@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
 from cep.formats import dead_letter
@@ -27,6 +28,8 @@ EMPTY = "an empty message"
 TOMBSTONE = "a message without a value (tombstone)"
 DELETION = "d"
 """What the column `op` of a table has where a message without a value deletes a row."""
+UPSERT = "upsert"
+"""What it has there for a message with a value that does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class MessageReader:
     """Reads the messages of one stream.
 
     `keys`: keys of the rules: an event with a NULL in each of them is a dead letter. `columns`: the columns
-    of the stream that are not in the values.
+    of the stream that are not in the values. `upserts`: the column with the operation on a row of a table, in
+    which a NULL is `UPSERT`.
     """
 
     def __init__(
@@ -57,10 +61,11 @@ class MessageReader:
         value_format: RecordFormat,
         keys: tuple[tuple[str, ...], ...] = (),
         columns: Sequence[str] = (),
+        upserts: str | None = None,
     ) -> None:
         # A message has no header above it.
         self.stream = replace(stream, csv=replace(stream.csv, has_header=False))
-        self.keys = keys
+        self.keys, self._upserts = keys, upserts
         named = set(columns)
         if stream.device_clock is not None:
             named.add(stream.event_time)  # estimated later
@@ -102,9 +107,8 @@ class MessageReader:
             kept = np.array([index not in refused for index in decoded.indices.tolist()], bool)
             events = events.filter(pa.array(kept))
             decoded = replace(decoded, indices=decoded.indices[kept])
-        piece = Piece(
-            messages.origin, events, decoded.indices, decoded.records, 0, problems, absent=decoded.absent
-        )
+        absent = {name: what for name, what in decoded.absent.items() if name != self._upserts}
+        piece = Piece(messages.origin, events, decoded.indices, decoded.records, 0, problems, absent=absent)
         chunk = checked(piece, self.stream, self.keys, ahead)
         return replace(
             chunk,
@@ -159,6 +163,8 @@ class MessageReader:
                 found.append(decoded.events.column(field.name))
             else:
                 found.append(pa.nulls(n_events, pa.int64()))
+            if field.name == self._upserts:
+                found[-1] = pc.fill_null(pc.cast(found[-1], pa.string()), UPSERT)
         events = pa.Table.from_arrays(found, schema=event_table_schema(self.stream))
         return events, list(dict(reversed(problems)).items())
 

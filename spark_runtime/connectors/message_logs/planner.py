@@ -109,13 +109,30 @@ class MessagePlanner:
                     f"there is no partition `{unknown[0]}` at `{words.where}`",
                     f"partitions are {', '.join(names)}",
                 )
-            return {names[name]: (position, position) for name, position in begin.items()}
+            found = {names[name]: position for name, position in begin.items()}
+            self._require_ends(found)
+            return {place: (position, position) for place, position in found.items()}
         if begin == LATEST:
             found = client.ends(places)
         else:
             assert isinstance(begin, int)
             found = client.at_time(places, begin)
         return {place: (position, position) for place, position in found.items()}
+
+    def _require_ends(self, begins: Mapping[Place, int]) -> None:
+        """Raise InputError if a partition ends before the position where it is to be read from."""
+        log = self.reading.log
+        if log.reads_ahead:
+            return  # its ends are not known yet
+        for place, end in self._client().ends(begins).items():
+            if begins[place] > end:
+                origin = log.origin(place)
+                raise InputError(
+                    log.words.lost,
+                    f"`from` is beyond the end: `{origin}` ends at offset {end:,}, and `from` names "
+                    f"{begins[place]:,}",
+                    f"write at most {end}, or from: latest",
+                )
 
     def latest(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """Return the end of the micro-batch that starts at `start`.

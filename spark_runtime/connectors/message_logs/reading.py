@@ -54,7 +54,9 @@ class MessageReading:
 
     def message_reader(self) -> MessageReader:
         """Return the reader that decodes values."""
-        return MessageReader(self.stream, self.value_format, self.keys, tuple(self.columns))
+        table = self.stream.table
+        upserts = table.op if self.deletes and table is not None else None
+        return MessageReader(self.stream, self.value_format, self.keys, tuple(self.columns), upserts)
 
     def as_messages(self, place: Place, portion: Portion) -> tuple[Messages, Messages | None]:
         """Return the messages with a value, and the others; None if there are none."""

@@ -6,6 +6,7 @@ neither the checkpoint nor a task that Spark stores contains them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,10 @@ WAIT_SECONDS = 5
 _NO_RIGHT = "42501"
 _GONE = ("08", "57P")  # classes of error codes: no connection; the server was shut down
 _REFUSED = "28"
+_WRONG_PARAMETER = re.compile(
+    r'invalid (connection option|URI query parameter|[\w ]+ value:?|port number:?) "'
+)
+"""What libpq says of a parameter before it connects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,13 @@ class Connection:
     def failure(self, error: Any, doing: str) -> InputError:
         """Return the error that a user sees for an error of psycopg; `doing` names the failed action."""
         said, code = self.shown(error), getattr(error, "sqlstate", None) or ""
+        if not code and _WRONG_PARAMETER.search(said):
+            return InputError(
+                "E0867",
+                f"a setting of the connection to `{self.address}` is not one of libpq: {said}",
+                "correct `options` or `dsn`: "
+                "https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS",
+            )
         if code == _NO_RIGHT or code.startswith(_REFUSED) or (not code and _is_refusal(said)):
             return InputError(
                 "E0861",

@@ -27,7 +27,7 @@ _LOCK_MS = 60_000
 _MAX_NAME = 63
 """Most bytes of a name in PostgreSQL."""
 
-_NO_INDEX, _LOCKED, _CANCELLED = "42P10", "55P03", "57014"
+_NO_INDEX, _LOCKED, _CANCELLED, _NO_SCHEMA = "42P10", "55P03", "57014", "3F000"
 
 
 @dataclass(slots=True)
@@ -275,6 +275,17 @@ class PostgresSink:
                     "E0871",
                     f"another transaction locks {doing} of `{self.connection.address}`",
                     "end it; one run at a time works on a checkpoint",
+                ) from error
+            if error.sqlstate == _NO_SCHEMA:
+                schema = self.target.schema
+                raise InputError(
+                    "E0870",
+                    f"database `{self.connection.address}` has no schema `{schema}`"
+                    if schema
+                    else f"no schema of the search path exists in `{self.connection.address}`",
+                    f'CREATE SCHEMA "{schema}"; or name another table'
+                    if schema
+                    else "write table: SCHEMA.NAME",
                 ) from error
             if (error.sqlstate or "").startswith(("22", "23", "42")) and error.sqlstate != "42501":
                 raise InputError(

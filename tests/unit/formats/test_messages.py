@@ -161,6 +161,31 @@ def test_a_tombstone_is_a_dead_letter_without_a_text() -> None:
     ]
 
 
+def test_a_value_without_an_operation_sets_the_row_of_a_table_in_which_tombstones_delete() -> None:
+    fields = (Field("id", "bigint"), Field("at", "timestamp"), Field("op", "string"), Field("cap", "double"))
+    table = Stream("customers", fields, "at", table=TableSettings(("id",), op="op"))
+    found = FORMATS.get("json")
+    assert not isinstance(found, FileFormat)
+    columns = {"id": pa.array(["7", "8", "9"]), "at": pa.array([5, 6, 7], pa.int64())}
+    values = [b'{"cap": 1.5}', b'{"cap": 2.5, "op": "d"}', b'{"op": null}']
+    messages = Messages("t[3]", values, np.array([40, 41, 42]), columns)
+
+    def read(upserts: str | None, given: Messages = messages) -> Chunk:
+        reader = MessageReader(table, found, (), ("id", "at"), upserts)
+        return reader.chunk(given, AheadGuard(table.max_ahead_us))
+
+    chunk = read("op")
+    assert [(row["id"], row["op"], row["cap"]) for row in chunk.events.to_pylist()] == [
+        (7, "upsert", 1.5),
+        (8, "d", 2.5),
+        (9, "upsert", None),
+    ]
+    assert dead(chunk) == []
+    plain = replace(messages, values=[b'{"cap": 1.5}'] * 3)
+    assert (len(read("op", plain).events), dict(read("op", plain).absent)) == (3, {})
+    assert [reason for reason, _, _ in dead(read(None))] == ["`op` is NULL"] * 2
+
+
 def test_messages_without_a_value_delete_the_rows_of_their_keys() -> None:
     fields = (Field("id", "bigint"), Field("at", "timestamp"), Field("op", "string"), Field("cap", "double"))
     table = Stream("customers", fields, "at", table=TableSettings(("id",), op="op"))

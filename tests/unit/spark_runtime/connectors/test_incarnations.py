@@ -92,6 +92,14 @@ def test_an_offset_says_which_log_it_speaks_of() -> None:
     assert planner_of(Log({0: 7}), begin="latest").start() == {"t": {"": ["one", 0], "0": [7, 7]}}
 
 
+def test_a_start_beyond_the_end_is_told_as_such() -> None:
+    said = "E0854 `from` is beyond the end: `t[0]` ends at offset 7, and `from` names 999"
+    assert code_of(lambda: planner_of(Log({0: 7}), begin={"t[0]": 999}).start()) == said
+    planner = planner_of(Log({0: 7}), begin={"t[0]": 7})
+    assert planner.start() == {"t": {"": ["one", 0], "0": [7, 7]}}
+    assert planner.latest(planner.start()) == planner.start()
+
+
 def test_the_offset_of_an_earlier_version_takes_the_identity_over_at_once() -> None:
     planner = planner_of(Log({0: 5}))
     assert planner.latest({"t": {"0": [0, 5]}}) == AT
