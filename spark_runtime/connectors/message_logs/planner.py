@@ -109,9 +109,9 @@ class MessagePlanner:
                     f"there is no partition `{unknown[0]}` at `{words.where}`",
                     f"partitions are {', '.join(names)}",
                 )
-            found = {names[name]: position for name, position in begin.items()}
-            self._require_ends(found)
-            return {place: (position, position) for place, position in found.items()}
+            named = {names[name]: position for name, position in begin.items()}
+            self._require_ends(named)
+            return {place: (position, position) for place, position in named.items()}
         if begin == LATEST:
             found = client.ends(places)
         else:
