@@ -27,7 +27,7 @@ from spark_runtime.pipeline.portable import folder_of
 from spark_runtime.pipeline.trust import WHOLE, is_listed
 from spark_runtime.sinks.match_log import Entry, MatchLog
 from spark_runtime.sinks.owner import WRITTEN_BY, output_of
-from spark_runtime.sinks.place import FormatSink, Place, PlacedSink, folder_place, folders_of
+from spark_runtime.sinks.place import FormatSink, Place, PlacedSink, PlacedSource, folder_place, folders_of
 from spark_runtime.sinks.protocol import AnySink, Collected, Mark, Output, Rows, TableSink, WorkerSink
 from spark_runtime.sinks.registry import SinkContext, SinkSpec
 from spark_runtime.storage.checkpoint_files import LocalFiles
@@ -235,6 +235,10 @@ class Replaying:
                 n_more = len(place.name) - len(own.name)
                 relation = "is" if not n_more else "is inside" if n_more > 0 else "contains"
                 raise InputError("E0721", f"sink {shown} {relation} {what}", "name another place")
+        for entry, place in product(self.pipeline.sources, places):
+            if isinstance(entry.spec, PlacedSource) and entry.spec.reads(place):
+                what = f"sink {shown} is the source of `{entry.stream}`"
+                raise InputError("E0721", what, "name another place")
         for folder in folders_of([(spec, [output])]):
             _require_no_other_files(folder, spec.file_format if isinstance(spec, FormatSink) else "")
         context = SinkContext(self.pipeline.rules, console, is_replay=True)

@@ -243,6 +243,17 @@ def test_a_place_of_the_pipeline_is_no_target(tmp_path: Path, kind: str, place: 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_the_topic_that_the_pipeline_reads_is_no_target(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    read = "format: kafka, brokers: 'b:9092', topic: readings"
+    file.write_text(re.sub(r"format: json, path: [^,}]*events", read, file.read_text(), count=1))
+    assert read in file.read_text()
+    into = f"{{{read}}}"
+    assert f"error[E0721]: sink `{into}` is the source of `readings`\n" in cep(
+        "replay", file, "--into", into, code=1
+    )
+
+
 @pytest.mark.parametrize("there", ["json", "csv", "parquet", "delta"])
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet", "delta"])
 def test_a_folder_with_files_of_another_format_is_no_target(tmp_path: Path, kind: str, there: str) -> None:
