@@ -45,9 +45,11 @@ class ErrorReportingGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn errors into a message and an exit code."""
-        for name in ("stdout", "stderr"):  # None if the shell has closed it
-            if getattr(sys, name) is None:
-                setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        # None if the shell has closed it. Output that is written then is an error, messages are not.
+        if sys.stdout is None:
+            sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+        if sys.stderr is None:
+            sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

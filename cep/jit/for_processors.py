@@ -1,4 +1,7 @@
-"""Files of machine code that the package carries for some processors: from an installation, or compiled."""
+"""Files of machine code that the package carries for some processors: from an installation, or compiled.
+
+What is compiled is kept where the code for this machine is.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,7 @@ def files(
         progress(done, len(left))
         for name, code in zip(others, codes, strict=False):  # no codes: values of a process are in them
             found[kernel, name][key] = code
+            kernel.place.save(found[kernel, name].values(), name)
     for (kernel, name), by_key in found.items():
         yield kernel.place.carried_in(name), kernel.place.data(machine_of(name), by_key.values())
 

@@ -169,7 +169,10 @@ class Place:
     @property
     def name(self) -> str:
         """The name of the file in each folder."""
-        tag = f"{sys.implementation.cache_tag}-{machine()[:12]}"
+        return self._name_for(machine())
+
+    def _name_for(self, digest: str) -> str:
+        tag = f"{sys.implementation.cache_tag}-{digest[:12]}"
         return f"{self.module.rpartition('.')[2]}.{self.function}.{tag}{SUFFIX}"
 
     def carried_in(self, processor: str) -> str:
@@ -178,14 +181,19 @@ class Place:
 
     def _files(self, read: Callable[[Path], bytes] = Path.read_bytes) -> Iterator[tuple[str, bytes]]:
         """Yield the digest of the machine and the content of each file that may have code for this one."""
-        for folder in self.folders():
-            with suppress(OSError):
-                _check_private(folder)
-                yield machine(), read(folder / self.name)
+        yield from self._kept(machine(), read)
         yield from self._carried(HOST, machine())
         if not _settings():
             for processor in fitting():
                 yield from self._carried(processor, machine_of(processor))
+
+    def _kept(
+        self, digest: str, read: Callable[[Path], bytes] = Path.read_bytes
+    ) -> Iterator[tuple[str, bytes]]:
+        for folder in self.folders():
+            with suppress(OSError):
+                _check_private(folder)
+                yield digest, read(folder / self._name_for(digest))
 
     def _carried(self, processor: str, digest: str) -> Iterator[tuple[str, bytes]]:
         assert __spec__ is not None
@@ -194,9 +202,10 @@ class Place:
             yield digest, loader.get_data(os.path.join(os.path.dirname(__file__), self.carried_in(processor)))
 
     def carried(self, processor: str) -> list[MachineCode]:
-        """Return the valid code that the package carries for one of `PROCESSORS`."""
-        found = self._carried(processor, machine_of(processor))
-        return next((_codes(file) for digest, data in found if (file := self._valid(digest, data))), [])
+        """Return the valid code for one of `PROCESSORS` that the package carries, or `save` has kept."""
+        digest = machine_of(processor)
+        found = (*self._carried(processor, digest), *self._kept(digest))
+        return [code for of in found if (file := self._valid(*of)) for code in _codes(file)]
 
     def _valid(self, digest: str, data: bytes) -> _File | None:
         """Return a file if it is of a machine and these sources."""
@@ -245,13 +254,14 @@ class Place:
         }
         return json.dumps(header).encode() + b"\n" + code
 
-    def save(self, codes: Iterable[MachineCode]) -> None:
+    def save(self, codes: Iterable[MachineCode], processor: str = HOST) -> None:
         """Write the code of the kernel to the first possible folder, the whole file at once."""
-        data = self.data(machine(), codes)
+        digest = machine() if processor == HOST else machine_of(processor)
+        data = self.data(digest, codes)
         for folder in self.folders():
             try:
                 _make(folder)
-                path = folder / self.name
+                path = folder / self._name_for(digest)
                 written = path.with_name(f"{path.name}.{os.getpid()}")
                 written.write_bytes(data)
                 written.replace(path)

@@ -32,7 +32,7 @@ from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.sinks.place import folders_of
 
 _MAIN = '''\
-"""Runs the pipeline of the archive: spark-submit --py-files {archive} main.py"""
+"""Runs the pipeline of the archive: spark-submit --py-files ARCHIVE main.py"""
 
 import sys
 
@@ -77,7 +77,7 @@ def write_package(
     at = {f"{JOB}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in job}
     inside = pipeline.resolve().relative_to(root).as_posix()
     _check(at, f"{JOB}/{inside}")
-    main = _MAIN.format(archive=archive.name, pipeline=inside)
+    main = _MAIN.format(pipeline=inside)
     with replacing(archive) as written, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
         for name, data in [("main.py", main.encode()), *at.items(), *_package_files()]:
             _write(file, name, data)

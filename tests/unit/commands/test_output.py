@@ -49,11 +49,32 @@ def test_if_nobody_reads_the_output_any_more_the_command_ends_silently_with_its_
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_closed_standard_output_or_error_is_no_fault(folder: Path, closed: str) -> None:
-    done = in_shell(f"cep match card_testing.cep -i events.jsonl {closed}")
-    assert done.returncode == 0
-    assert "internal error" not in done.stderr
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+@pytest.mark.parametrize(
+    "line", ["match card_testing.cep -i events.jsonl", "explain card_testing.cep", "state --help"]
+)
+def test_output_behind_a_closed_standard_output_is_lost_which_is_an_error(
+    folder: Path, line: str, closed: str
+) -> None:
+    done = in_shell(f"cep {line} {closed}")
+    assert done.returncode == 1
+    said = "error[E0609]: `standard output` cannot be written: Bad file descriptor\n"
+    assert done.stderr == (said if closed == ">&-" else "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "match card_testing.cep -i events.jsonl 2>&-",
+        "match card_testing.cep -i events.jsonl -o m.jsonl -q >&-",
+        "fmt card_testing.cep -q >&-",
+    ],
+)
+def test_without_output_a_closed_standard_output_is_no_error_nor_is_a_closed_standard_error(
+    folder: Path, line: str
+) -> None:
+    done = in_shell(f"cep {line}")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("verb", ["match", "backtest"])

@@ -98,6 +98,23 @@ def test_each_processor_has_an_object_file_of_its_architecture(carried: Path) ->
         assert int.from_bytes(code[18:20], "little") == machines[processor.triple.partition("-")[0]]
 
 
+def test_what_was_compiled_for_processors_is_kept_and_the_files_are_the_same_again(
+    carried: Path, tmp_path: Path
+) -> None:
+    refuse = (
+        "import cep.jit.for_processors as module\nmodule._compiled = lambda work, *_: [1 / 0 for _ in work]\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", refuse + CARRY, str(tmp_path), *PROCESSORS],
+        env=environment(carried, f"{carried}:{ROOT}"), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first = sorted((carried / "files").rglob("*.kernel"))
+    assert len(first) == len(PROCESSORS)
+    for file in first:
+        assert (tmp_path / file.relative_to(carried / "files")).read_bytes() == file.read_bytes()
+
+
 @pytest.mark.skipif(not fitting(), reason="this machine is none of the processors")
 def test_code_is_loaded_out_of_an_archive_and_nothing_is_compiled(carried: Path, tmp_path: Path) -> None:
     for name in fitting():
