@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -311,11 +312,24 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
         **java.environment(folder.path),
     }
     descriptors = (*inherited, *(one.lock for one in folders))
-    with folder.log.open("wb") as stream, _in_environment(environment):
+    with folder.log.open("wb") as stream, _in_environment(environment), _temporary_files_in(folder.path):
         options = {"stdout": stream, "stderr": stream, "pass_fds": descriptors}
         gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
     atexit.register(_remove_at_exit, folders, gateway)
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+@contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """In this context, let this process create temporary files in `folder`.
+
+    PySpark creates a folder for Java's answer. If the process is killed meanwhile, the next start removes it.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 _MOST_OF_A_SOCKETS_FOLDER = 61

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cep.errors import SetupError
+from spark_runtime.sessions.local_session import _start
 from spark_runtime.sessions.run_folder import KEPT_LOGS, RunFolder, is_quiet, open_run_folder, places
 
 QUIET = (
@@ -156,3 +157,23 @@ def test_the_place_is_what_the_pipeline_says_then_spark_then_the_system(
     assert places({}) == [Path("/disk1"), Path("/disk2")]
     monkeypatch.chdir(tmp_path)
     assert places({"spark.local.dir": "scratch"}) == [tmp_path / "scratch"]
+
+
+def test_what_pyspark_creates_while_java_starts_is_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_gateway = pytest.importorskip("pyspark.java_gateway")
+    created: list[Path] = []
+
+    def killed(*given: object) -> None:
+        created.append(Path(tempfile.mkdtemp()))
+        raise OSError("killed")
+
+    monkeypatch.setattr(java_gateway, "launch_gateway", killed)
+    monkeypatch.setattr("spark_runtime.sessions.local_session._folders", [])
+    before = tempfile.gettempdir()
+    with pytest.raises(OSError, match="killed"):
+        _start({"spark.local.dir": str(tmp_path)}, "name", is_short=True, inherited=())
+    (folder,) = tmp_path.iterdir()
+    assert created[0].parent == folder
+    assert tempfile.gettempdir() == before
