@@ -150,8 +150,9 @@ class DebeziumReader:
         groups: dict[tuple[tuple[str, Kind], ...] | None, list[int]] = {}
         completed: dict[int, bytes] = {}
         tables, kept, problems = [], [], []
+        may_lack = _may_lack_values(b"\n".join(records))
         for index, record in enumerate(records):
-            if any(sign in record for sign in _UNCHANGED_SIGNS):
+            if may_lack and _may_lack_values(record):
                 found = self._with_old_values(record)
                 if isinstance(found, str):
                     problems.append((index, found))
@@ -382,6 +383,10 @@ def _name(side: str, field: Field, place: tuple[str, ...]) -> str:
     """Return the name of a column of a row: two columns of the stream may read the same one."""
     column = ".".join(place)
     return f"{side}.{column}" if column == field.column else f"{side}.{column} as {field.name}"
+
+
+def _may_lack_values(text: bytes) -> bool:
+    return any(sign in text for sign in _UNCHANGED_SIGNS)
 
 
 def _is_unchanged(value: object) -> bool:
