@@ -153,7 +153,14 @@ def fill_pipeline(
         filled, left = judge.judged([gap for gap in gaps if gap.filled is None])
         n_before = sum(gap.filled is not None for gap in gaps)
         found = FillResult(filled, left, n_before=n_before, micro_batch=done.batch)
-        filling = _Filling(checkpoint, done, now, wanted, tell, judge.begun_again)
+        start = {
+            rule
+            for each in filled
+            if Entry.of_list(each.entry).loss == Loss.LATE_START
+            for rule in each.rules
+        }
+        begun_again = {rule: us for rule, us in judge.begun_again.items() if rule not in start}
+        filling = _Filling(checkpoint, done, now, wanted, tell, begun_again)
         return filling.fill(found) if filled else found
 
 

@@ -502,6 +502,25 @@ def test_matches_that_wait_when_a_rule_changes_are_those_of_the_new_version_if_i
     assert set(due) <= life.ids().keys()
 
 
+def test_the_late_start_of_a_changed_rule_is_filled_with_what_its_new_form_finds(tmp_path: Path) -> None:
+    life, events = Life(tmp_path), events_of(24, 400)
+    changed = BEFORE.replace("1 MINUTE", "2 MINUTES")
+    life.run(BEFORE, events[:100], events[100:200])
+    life.run(changed, events[200:300])
+    before = life.ids()
+    rows = find_matches(load_rules(changed, STREAM), None, events[:300])
+    due = {row["match_id"] for row in rows if row["match_end"].timestamp() < 2 * 299 - 10}
+    missing = due - before.keys()
+    assert missing
+    assert f"late start, pair, - to 1970-01-01T00:06:38Z: {len(missing)} missing matches" in life.backfill(
+        "--gaps"
+    )
+    life.run(changed, events[300:])
+    assert missing <= life.ids().keys()
+    assert set(life.ids().values()) == {1}
+    assert [gap["rules"] for gap in life.gaps() if gap["kind"] == "late start" and not gap["filled"]] == []
+
+
 def test_a_new_rule_begins_with_the_past(tmp_path: Path) -> None:
     life, events = Life(tmp_path), events_of(7, 300)
     life.run(BEFORE, events[:100], events[100:200])
