@@ -271,7 +271,6 @@ def _as_json(changes: Changes, stored: _Stored | None) -> dict[str, Any]:
 
 def _show(changes: Changes, stored: _Stored | None) -> None:
     from cep.program.changes import KEPT, Verdict
-    from spark_runtime.pipeline.generations import unreported_before
 
     width = max((len(change.rule) for change in changes.rules), default=0)
     for change in changes.rules:
@@ -288,8 +287,11 @@ def _show(changes: Changes, stored: _Stored | None) -> None:
         elif change.verdict is Verdict.CHANGED:
             told.append(f"{begins} again" if begins == "it begins" else begins)
         tell(f"{change.verdict.value:<8}  {change.rule:<{width}}  {'; '.join(told)}".rstrip())
-    if stored is not None and (told_by_neither := unreported_before(changes, stored.rules.lateness_us)):
-        tell(told_by_neither)
+    if stored is not None:
+        from spark_runtime.pipeline.generations import unreported_before
+
+        if told_by_neither := unreported_before(changes, stored.rules.lateness_us):
+            tell(told_by_neither)
     for item in changes.inputs:
         tell(f"{item.verdict.value:<8}  input {item.name}")
     for refusal in changes.refusals:

@@ -9,7 +9,7 @@ from typing import Any
 from cep.compiler.lowering.shared import conjuncts
 from cep.diagnostics.report import Reporter
 from cep.errors import Span
-from cep.expression import Call, Expression, Literal, Type, Windowed
+from cep.expression import Aggregate, Call, Column, Expression, Joined, Literal, Type, Windowed
 
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -56,7 +56,7 @@ def warn_of_empty_range(
         operator = part.function
         if isinstance(left, Literal):
             left, right, operator = right, left, _MIRRORED[operator]
-        if isinstance(left, Literal) or not isinstance(right, Literal) or not _has_order(right.value):
+        if not _is_plain(left) or not isinstance(right, Literal) or not _has_order(right.value):
             continue
         known = ranges.setdefault(left, _Range())
         if _counts_its_event(left) and not has_silent_windows:
@@ -69,6 +69,13 @@ def warn_of_empty_range(
 
 def _without_cast(value: Expression) -> Expression:
     return value.args[0] if isinstance(value, Call) and value.function == "double" else value
+
+
+def _is_plain(value: Expression) -> bool:
+    """Return whether `value` is a column, or an aggregate of one: others may be too large to be compared."""
+    if isinstance(value, Windowed | Aggregate):
+        return value.argument is None or isinstance(value.argument, Column)
+    return isinstance(value, Column | Joined)
 
 
 def _has_order(value: Any) -> bool:

@@ -215,11 +215,11 @@ class Checker(ABC):
             self.scope.subject is None
             or self._in_window
             or self._inside is not None
-            or is_local(call)
             or not (
                 function in _OF_ZONES
                 or any(value.type is Type.STRING for value in (call, *args) if not isinstance(value, Literal))
             )
+            or is_local(call)
         ):
             return call
         moved = remembered(call)
