@@ -43,7 +43,7 @@ def write(folder: Path, rules: str, more: str, checkpoint: str = "ck") -> Path:
         f"{OF_TABLE if 'JOIN' in rules else ''}"
         "sinks: [{format: json, path: out}]\n"
         f"checkpoint: {checkpoint}\nreload: on change\n"
-        f'spark: {{spark.sql.shuffle.partitions: "1"}}\n{more}\n'
+        f"{more}\n"
     )
     return file
 
