@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from cep.errors import InputError
@@ -40,9 +41,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
             return
         if not is_new:
             place.open("r+b").close()  # a file that may not be written is not replaced either
-        unfinished = place.with_name(f".{place.name}.tmp")
         try:
-            unfinished.touch()
+            unfinished = _created_beside(place)
         except PermissionError:
             yield place
             return
@@ -53,6 +53,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
             unfinished.replace(place)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def _created_beside(place: Path) -> Path:
+    """Create an empty hidden file that no other process writes, and return its path."""
+    for number in count(1):
+        unfinished = place.with_name(f".{place.name}.{number}.tmp")
+        with suppress(FileExistsError):  # another process writes it, or was killed
+            unfinished.touch(exist_ok=False)
+            break
+    return unfinished
 
 
 def require_folder(path: str | Path, probe: str) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cep.errors import InputError, StateError
-from cep.write_errors import writing
+from cep.write_errors import replacing, writing
 
 VERSION = 1
 
@@ -156,21 +156,14 @@ def write_whole(file: Path, text: str, *, is_durable: bool = False) -> None:
 
     Raises InputError: it cannot be written. Then it remains as it was.
     """
-    with writing(file):
-        place = Path(os.path.realpath(file))
-        unfinished = place.with_name(f".{place.name}.tmp")
-        try:
-            with unfinished.open("w", encoding="utf-8") as output:
-                output.write(text)
-                if is_durable:
-                    output.flush()
-                    os.fsync(output.fileno())
-            unfinished.replace(place)
-        except OSError:
-            unfinished.unlink(missing_ok=True)
-            raise
+    with replacing(file) as unfinished, unfinished.open("w", encoding="utf-8") as output:
+        output.write(text)
         if is_durable:
-            sync_folder(place.parent)
+            output.flush()
+            os.fsync(output.fileno())
+    if is_durable:
+        with writing(file):
+            sync_folder(Path(os.path.realpath(file)).parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -76,6 +76,17 @@ def test_missing_folders_are_created_and_a_new_file_has_the_usual_mode(tmp_path:
     assert file.stat().st_mode == usual.stat().st_mode
 
 
+def test_two_at_once_each_write_a_whole_file(tmp_path: Path) -> None:
+    file = tmp_path / "matches.jsonl"
+    (tmp_path / ".matches.jsonl.1.tmp").write_text("left by a process that was killed")
+    with replacing(file) as first, replacing(file) as second:
+        first.write_text("first\n")
+        second.write_text("second\n")
+    assert file.read_text() == "first\n"
+    assert first != second
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".matches.jsonl.1.tmp", file.name]
+
+
 def test_a_pipe_is_written_itself(tmp_path: Path) -> None:
     pipe = tmp_path / "matches.jsonl"
     os.mkfifo(pipe)

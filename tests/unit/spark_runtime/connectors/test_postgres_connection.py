@@ -1,4 +1,4 @@
-"""What a user is told about a connection to PostgreSQL that cannot be made."""
+"""Messages about a connection to PostgreSQL that cannot be made."""
 
 from __future__ import annotations
 
