@@ -106,13 +106,13 @@ def test_a_sink_writes_over_tls_with_a_password(
 def test_doctor_tells_a_wrong_password_and_a_certificate_that_nobody_trusts(
     broker: Broker, authority: Authority, tmp_path: Path
 ) -> None:
-    topic = broker.topic("access")
+    topic, output = broker.topic("access"), broker.topic("output")
     write_rules(tmp_path)
     other = made_authority(tmp_path, "other").certificate
     text = "rules: [rules.cep]\nsource: {{stream: ticks, {0}}}\nsinks: [{{{1}}}]\nmode: batch\n"
     ends = (
-        f"format: kafka, brokers: '{broker.tls_address}', topic: {topic}, options: {json.dumps(given)}"
-        for given in (options(authority.certificate), options(other))
+        f"format: kafka, brokers: '{broker.tls_address}', topic: {name}, options: {json.dumps(given)}"
+        for name, given in ((topic, options(authority.certificate)), (output, options(other)))
     )
     file = tmp_path / "pipeline.yaml"
     file.write_text(text.format(*ends))
