@@ -58,13 +58,6 @@ class Names:
         """The tables that the rule joins."""
         return tuple(join.table for join in self.joins.values() if join is not None)
 
-    @property
-    def measures(self) -> dict[str, str]:
-        """The name of each measure, and its expression as it is written."""
-        text = self.rule.source.text
-        spans = {measure.name.text: measure.expression.span for measure in self.rule.measures}
-        return {name: " ".join(text[span.start : span.end].split()) for name, span in spans.items()}
-
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern that `name` stands for."""
         return self.subsets.get(name, (name,))
@@ -88,7 +81,7 @@ class Names:
             lets=self.lets,
             joins=self.joins,
             tables=self.tables,
-            measures=self.measures,
+            measures=self.rule.measures,
         )
 
     def event_scope(self, stream: Stream) -> Scope:
@@ -104,7 +97,7 @@ class Names:
             lets=self.lets,
             joins=self.joins,
             tables=self.tables,
-            measures=self.measures,
+            measures=self.rule.measures,
         )
 
 

@@ -44,21 +44,26 @@ class Scope:
     subject: str | None
     stream_of: Mapping[str, Stream] = field(default_factory=dict)
     is_qualified: bool = False
+    subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lets: Mapping[tuple[str, str], Expression | None] = field(default_factory=dict)  # by stream and name
+    joins: Mapping[str, RuleJoin | None] = field(default_factory=dict)  # by table; None: reported
+    tables: Collection[str] = ()  # the declared ones
+    measures: Sequence[ast.Measure] = ()  # of the rule
 
     def variables_with(self, column: str) -> list[str]:
         """Return the taken variables whose events have `column`."""
         streams = ((name, self.stream_of.get(name, self.stream)) for name in self.taken)
         return [name for name, stream in streams if stream.field(column) is not None]
 
-    subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lets: Mapping[tuple[str, str], Expression | None] = field(default_factory=dict)  # by stream and name
-    joins: Mapping[str, RuleJoin | None] = field(default_factory=dict)  # by table; None: reported
-    tables: Collection[str] = ()  # the declared ones
-    measures: Mapping[str, str] = field(default_factory=dict)  # name -> the text of its expression
-
     def is_of_subject(self, name: str) -> bool:
         """Return whether the event under test counts as taken as `name`."""
         return self.subject is not None and self.subject in self.subsets.get(name, (name,))
+
+    def measure(self, name: str) -> str | None:
+        """Return the expression of the rule's measure `name`, as it is written, on one line."""
+        spans = (measure.expression.span for measure in self.measures if measure.name.text == name)
+        span = next(spans, None)
+        return None if span is None else " ".join(self.source.text[span.start : span.end].split())
 
 
 @dataclass(frozen=True, slots=True)

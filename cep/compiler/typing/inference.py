@@ -206,8 +206,8 @@ class Inference(TakenValuesChecker, JoinChecker):
         names = [field.name for field in stream.fields]
         names += [other for of, other in self.scope.lets if of == stream.name]
         help_text = did_you_mean(name.text, names, "columns")
-        if is_bare and name.text in self.scope.measures:
-            help_text = f"`{name.text}` is a measure: write {self.scope.measures[name.text]}"
+        if is_bare and (measure := self.scope.measure(name.text)) is not None:
+            help_text = f"`{name.text}` is a measure: write {measure}"
         if name.text in (*self.scope.taken, *self.scope.absent):
             help_text = f"`{name.text}` is a variable: write {name.text}.{self.some_column()}"
         self.problem(
