@@ -118,7 +118,7 @@ def tokens(text: str, limit: int = MAX_TOKENS, *, with_comments: bool = False) -
     """
     found: list[Token] = []
     end = 0
-    # The element's own expression: `scan_string` builds results for each token, which took two fifths of a parse.
+    # The element's own expression: `scan_string` builds results for each token, two fifths of a parse.
     # Everything but white space is in a token, so the search passes over nothing else.
     for n_read, match in enumerate(_TOKEN.re.finditer(text)):
         if n_read == limit:
