@@ -8,12 +8,15 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.arguments import type_name
+from cep.arrays import Mask
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.engine.prepare.device_clocks import DeviceClocks
 from cep.errors import InputError
@@ -21,20 +24,22 @@ from cep.expression import Type
 from cep.formats.ahead import ANY_TIME_US, AheadGuard
 from cep.formats.chunks import unusable
 from cep.formats.dead_letter import invalid_event_time
-from cep.schema.arrow_columns import element_kind, element_of, kind_at, typed_column, word_of
+from cep.schema.arrow_columns import element_kind, element_of, kind_at, typed_column, without_views, word_of
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.arrow_values import json_value
-from cep.schema.opaque_values import opaque_text
+from cep.schema.masks import where_true
+from cep.schema.opaque_values import as_double, opaque_text
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text
 from cep.schema.time_formats import time_text
-from cep.schema.time_values import offset_us, time_of_number
+from cep.schema.time_values import time_of_number, times_of_numbers
 
 Rows = Iterable[Mapping[str, Any]]
 """Events as rows: each has the columns of its stream by name."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_DAY_US = 86_400_000_000
 _SAMPLE_TIME = datetime(2024, 5, 31, 18, 30, tzinfo=UTC)
 
 
@@ -50,12 +55,18 @@ def event_table(stream: Stream, events: Any) -> pa.Table:
     it is estimated. Raises GivenEventsError: they do not fit the stream. The error names the column and the
     row.
     """
+    if type(events).__module__.startswith("pyspark."):
+        raise GivenEventsError(
+            "E0832",
+            f"the events of `{stream.name}` are of type {type_name(events)}",
+            "give a DataFrame of Spark to spark_runtime.detect",
+        )
     given = _arrow_table(stream, events)
     if given is None:
         rows = _rows(stream, events)
         columns = {field.name: _column_of_rows(rows, field) for field in stream.fields}
     else:
-        columns = _columns_of_table(given, stream)
+        columns = _columns_of_table(given, stream, _names_of(events, given))
     table = pa.table(columns)
     clock = stream.device_clock
     is_estimated = clock is not None and table.column(stream.event_time).null_count == len(table) > 0
@@ -73,7 +84,10 @@ def event_table(stream: Stream, events: Any) -> pa.Table:
 
 
 def _require_usable(table: pa.Table, stream: Stream, order: npt.NDArray[np.int64]) -> None:
-    """Refuse rows that every other run makes dead letters; row i of the table was given as `order[i]`."""
+    """Refuse rows that every other run makes dead letters; row i of the table was given as `order[i]`.
+
+    A row with a NULL in its key remains: it belongs to no key, and its rules match nothing with it.
+    """
     for bad, reason in unusable(table, stream, (), AheadGuard(ANY_TIME_US)):
         if bad.any():
             row = int(order[np.flatnonzero(bad)].min())
@@ -100,10 +114,17 @@ def _require_no_nulls(table: pa.Table, name: str, stream: Stream) -> None:
 
 def _arrow_table(stream: Stream, events: Any) -> pa.Table | None:
     """Return a table as an Arrow table; None: the events are not a table."""
-    is_frame = type(events).__module__.startswith("pandas.") and hasattr(events, "columns")
-    if not is_frame and not hasattr(events, "__arrow_c_stream__"):
+    if not _is_frame(events, "pandas") and not hasattr(events, "__arrow_c_stream__"):
         return None
+    # Values of other columns need not be of one type, nor of one that Arrow has.
+    wanted = {name for field in stream.fields for name in (field.name, field.column, field.place[0])}
     try:
+        if _is_frame(events, "pandas"):
+            if wanted.isdisjoint(events.index.names):
+                events = events.reset_index(drop=True)
+            events = events.loc[:, [str(name) in wanted for name in events.columns]]
+        elif _is_frame(events, "polars"):
+            events = events.select([name for name in events.columns if name in wanted])
         return pa.table(events)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -114,8 +135,18 @@ def _arrow_table(stream: Stream, events: Any) -> pa.Table | None:
         ) from error
 
 
-def _columns_of_table(table: pa.Table, stream: Stream) -> dict[str, pa.Array]:
-    """Return the columns of `stream`, without the other columns of the table."""
+def _is_frame(events: Any, library: str) -> bool:
+    return type(events).__module__.startswith(f"{library}.") and hasattr(events, "columns")
+
+
+def _names_of(events: Any, table: pa.Table) -> list[str]:
+    """Return the names of all columns of a table, of which `table` may have only a part."""
+    is_frame = _is_frame(events, "pandas") or _is_frame(events, "polars")
+    return list(map(str, events.columns)) if is_frame else table.column_names
+
+
+def _columns_of_table(table: pa.Table, stream: Stream, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Return the columns of `stream`, without the other columns of the table; `names` are those of all."""
     places = {field: _place(table.schema, field) for field in stream.fields}
     clock = stream.device_clock
     lacking = [
@@ -124,18 +155,18 @@ def _columns_of_table(table: pa.Table, stream: Stream) -> dict[str, pa.Array]:
         if place is None and not (clock is not None and field.name == stream.event_time)
     ]
     for name in lacking:
-        if table.column_names.count(name) > 1:
+        if names.count(name) > 1:
             raise GivenEventsError(
                 "E0832",
                 f"the table given for `{stream.name}` has column `{name}` more than once",
                 "drop or rename one of them",
             )
     if lacking:
-        names = ", ".join(f"`{name}`" for name in lacking)
+        shown = ", ".join(f"`{name}`" for name in lacking)
         raise GivenEventsError(
             "E0832",
-            f"the table given for `{stream.name}` has no column{'s' if len(lacking) > 1 else ''} {names}",
-            did_you_mean(lacking[0], table.column_names, "columns of the table"),
+            f"the table given for `{stream.name}` has no column{'s' if len(lacking) > 1 else ''} {shown}",
+            did_you_mean(lacking[0], names, "columns of the table"),
         )
     return {
         field.name: pa.nulls(len(table), ARROW_TYPES[field.type])
@@ -158,6 +189,8 @@ def _place(schema: pa.Schema, field: Field) -> tuple[str, ...] | None:
 
 def _values(table: pa.Table, place: tuple[str, ...], field: Field) -> pa.Array:
     column = table.column(place[0])
+    if pa.types.is_dictionary(column.type):
+        column = pa.chunked_array(map(_decoded, column.chunks), without_views(column.type.value_type))
     values = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if len(place) > 1:
         values = pc.struct_field(values, list(place[1:]))
@@ -167,11 +200,18 @@ def _values(table: pa.Table, place: tuple[str, ...], field: Field) -> pa.Array:
     return element_of(values, field.element) if is_inside else values
 
 
+def _decoded(values: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary; Arrow itself cannot decode one of views."""
+    words = values.dictionary.cast(without_views(values.dictionary.type))
+    return words.take(values.indices)
+
+
 def _typed(values: pa.Array, field: Field) -> pa.Array:
     """Return a column of a table in the form of events."""
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = values.dictionary_decode(), kind.value_type
+    if pa.types.is_dictionary(kind):  # a field of a struct
+        values = _decoded(values)
+        kind = values.type
     if pa.types.is_string_view(kind):
         values, kind = values.cast(pa.string()), pa.string()
     if values.null_count == len(values):
@@ -184,21 +224,30 @@ def _typed(values: pa.Array, field: Field) -> pa.Array:
     if field.type is Type.TIMESTAMP and field.ddl != "date" and is_naive and not field.zone:
         row = int(np.flatnonzero(np.asarray(pc.is_valid(values)))[0])
         raise _without_zone(field, values[row], row)
-    if field.type is Type.TIMESTAMP and pa.types.is_integer(kind) and not field.unit:
-        return values.cast(pa.int64())  # microseconds
     try:
         if field.type is Type.BIGINT:
             values = values.cast(pa.int64())
         elif field.type is Type.DOUBLE and pa.types.is_integer(kind):
             values = values.cast(pa.float64())
-        typed, bad = typed_column(values, field)
+        if field.type is Type.TIMESTAMP and pa.types.is_integer(kind):
+            typed, bad = times_of_numbers(values.cast(pa.int64()), field.unit or "microseconds")
+        else:
+            typed, bad = typed_column(values, field)
     except pa.ArrowInvalid:
         row = next(at for at, value in enumerate(values) if not _casts(value, ARROW_TYPES[field.type]))
         raise _wrong_value(field, json_value(values[row]), row) from None
+    bad = bad | _has_time_of_day(typed, field)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise _wrong_value(field, json_value(values[row]), row)
     return typed
+
+
+def _has_time_of_day(times: pa.Array, field: Field) -> Mask:
+    """Return which values of a date are no midnight in UTC."""
+    if field.ddl != "date":
+        return np.zeros(len(times), dtype=bool)
+    return where_true(pc.not_equal(pc.multiply(pc.divide(times, _DAY_US), _DAY_US), times))
 
 
 def _casts(value: pa.Scalar, kind: pa.DataType) -> bool:
@@ -225,6 +274,8 @@ def _can_hold(kind: pa.DataType, field: Field) -> bool:
             return bool(is_number or types.is_decimal(kind))
         case Type.STRING:
             return bool(is_text)
+        case _ if field.ddl == "date":
+            return bool(types.is_timestamp(kind) or types.is_date(kind) or is_text)
         case _:
             is_count = types.is_integer(kind) or (field.unit and types.is_floating(kind))
             return bool(types.is_timestamp(kind) or types.is_date(kind) or is_text or is_count)
@@ -265,7 +316,7 @@ def _column_of_rows(rows: Sequence[Mapping[str, Any]], field: Field) -> pa.Array
         values = _with_times(values, field)
     kind = ARROW_TYPES[field.type]
     try:
-        return pa.array(values, kind)
+        column = pa.array(values, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         for number, value in enumerate(values):
             try:
@@ -273,16 +324,25 @@ def _column_of_rows(rows: Sequence[Mapping[str, Any]], field: Field) -> pa.Array
             except (pa.ArrowException, OverflowError, TypeError, ValueError):
                 raise _wrong_value(field, repr(rows[number][field.name]), number) from None
         raise
+    if field.type is Type.OPAQUE:
+        return column
+    if field.type is Type.TIMESTAMP:
+        typed, bad = times_of_numbers(column, "microseconds")
+        bad = bad | _has_time_of_day(typed, field)
+    else:
+        typed, bad = typed_column(column, field)
+    if bad.any():
+        number = int(np.flatnonzero(bad)[0])
+        raise _wrong_value(field, repr(rows[number][field.name]), number)
+    return typed
 
 
 def _plain(value: Any, field: Field, row: int) -> Any:
     """Return a value of a row in the engine's form; times given as texts remain texts."""
-    if value is None:
-        return None
     given = value
     if isinstance(value, np.generic):
         value = value.astype("datetime64[us]").item() if value.dtype.kind == "M" else value.item()
-    if _is_missing(value, field):
+    if value is None or _is_missing(value, field):
         return None
     match field.type:
         case Type.OPAQUE:
@@ -290,21 +350,30 @@ def _plain(value: Any, field: Field, row: int) -> Any:
                 return opaque_text(value, field.column_type)
             except ValueError:
                 raise _wrong_value(field, repr(given), row) from None
-        case Type.BIGINT if isinstance(value, float) and not value.is_integer():
-            raise _wrong_value(field, repr(given), row)  # Arrow would cut off the fraction
-        case Type.DOUBLE if isinstance(value, Decimal):
-            return float(value)
-        case Type.DOUBLE if isinstance(value, bool):
-            raise _wrong_value(field, repr(given), row)  # Arrow would take it for a number
+        case Type.BIGINT if isinstance(value, float | Decimal):
+            if not _is_whole(value):
+                raise _wrong_value(field, repr(given), row)  # Arrow would cut off the fraction
+        case Type.DOUBLE if isinstance(value, bool) or (isinstance(value, Decimal) and value.is_snan()):
+            raise _wrong_value(field, repr(given), row)  # Arrow would take a boolean for a number
+        case Type.DOUBLE if isinstance(value, int | Decimal):
+            return as_double(value, "double")
+        case Type.STRING if not isinstance(value, str):
+            raise _wrong_value(field, repr(given), row)  # Arrow would take bytes for a text
         case Type.TIMESTAMP:
             return _time(value, field, row)
     return value
+
+
+def _is_whole(value: float | Decimal) -> bool:
+    return value.is_integer() if isinstance(value, float) else value == value.to_integral_value()
 
 
 def _is_missing(value: Any, field: Field) -> bool:
     """Return whether a value stands for NULL: `pandas.NA`, NaT, and NaN where it is no number."""
     if isinstance(value, list | dict) or (field.type is Type.DOUBLE and isinstance(value, float | Decimal)):
         return False
+    if isinstance(value, Decimal):
+        return value.is_nan()  # a signaling NaN cannot be compared
     differs: Any = value != value
     return differs is True or type(differs).__name__ == "NAType"  # pandas, which may not be installed
 
@@ -317,15 +386,22 @@ def _time(value: Any, field: Field, row: int) -> Any:
         if not field.zone and field.ddl != "date":
             raise _without_zone(field, value, row)
         local_us = (value.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-        return local_us - offset_us(field.zone, local_us) if field.zone else local_us
+        if not field.zone:
+            return local_us
+        offset = ZoneInfo(field.zone).utcoffset(value)  # `fold` says which of two hours it is
+        assert offset is not None
+        return local_us - offset // _MICROSECOND
     if isinstance(value, date):
         return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    if isinstance(value, Decimal):
+        value = int(value) if _is_whole(value) else float(value)
     if field.unit and isinstance(value, int | float) and not isinstance(value, bool):
         time_us = time_of_number(value, field.unit)
         if time_us is None:
             raise _wrong_value(field, repr(value), row)
         return time_us
-    if isinstance(value, float) and not value.is_integer():
+    has_fraction = isinstance(value, float) and not _is_whole(value)
+    if has_fraction or (field.ddl == "date" and isinstance(value, int | float)):
         raise _wrong_value(field, repr(value), row)  # seconds, probably: microseconds have no fraction
     return value
 

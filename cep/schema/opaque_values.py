@@ -79,7 +79,7 @@ def _number_text(value: int | float | str, name: str) -> str:
     return f'"{word_of(number)}"'
 
 
-def as_double(value: int | float, ddl: str) -> float:
+def as_double(value: int | float | Decimal, ddl: str) -> float:
     """Return the nearest DOUBLE, or the nearest 32-bit value if `ddl` is `float`.
 
     A number beyond the largest one becomes infinite.

@@ -310,3 +310,126 @@ def test_a_column_of_a_table_may_be_an_element_of_an_array() -> None:
         event_table(stream, pa.table({"ts": [0], "a": [5.0]}))
     named = replace(S, fields=(S.fields[0], replace(S.fields[1], element=(0,))))
     assert event_table(named, pa.table({"ts": [0], "x": [[5.0, 6.0]]})).to_pydict() == {"ts": [0], "x": [5.0]}
+
+
+TYPED = Stream(
+    "t",
+    (
+        Field("k", "string"),
+        Field("ts", "timestamp"),
+        Field("f", "float"),
+        Field("i", "tinyint"),
+        Field("c", "decimal(5,2)"),
+        Field("n", "bigint"),
+        Field("d", "date"),
+        Field("at", "timestamp", zone="Europe/Berlin"),
+    ),
+    event_time="ts",
+)
+TYPED_RULE = "RULE r FROM t PARTITION BY k PATTERN a DEFINE a AS f > 0.1 OR i > 127 OR c > 999"
+
+
+def test_a_value_of_a_dictionary_has_the_declared_type() -> None:
+    assert len(find_matches(TYPED_RULE, TYPED, [{"k": "x", "ts": 0, "f": 0.1}])) == 1  # 32 bits
+    row = {
+        "ts": 0,
+        "c": Decimal("999.994"),
+        "n": Decimal(5),
+        "f": 2**53 + 1,
+        "d": np.datetime64("2024-05-01"),
+    }
+    (found,) = event_table(TYPED, [row]).select(["c", "n", "f", "d"]).to_pylist()
+    assert found == {"c": 999.994, "n": 5, "f": 2.0**53, "d": 1_714_521_600_000_000}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("i", 128),
+        ("c", 1000),
+        ("c", Decimal("Infinity")),
+        ("c", float("nan")),
+        ("c", Decimal("sNaN")),
+        ("n", Decimal("5.5")),
+        ("k", b"x"),
+        ("k", bytearray(b"x")),
+        ("at", 1 << 62),
+        ("at", True),
+        ("d", 19_844),
+        ("d", 19_844.0),
+        ("d", dt.datetime(2024, 5, 1, 10)),
+        ("d", dt.datetime(2024, 5, 1, tzinfo=dt.timezone(dt.timedelta(hours=2)))),
+        ("d", pd.Timestamp("2024-05-01T10:00")),
+    ],
+)
+def test_a_value_of_a_dictionary_that_its_type_does_not_hold_is_refused(column: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"E0832.*column `{column}` is .* in row 1 is not"):
+        event_table(TYPED, [{"ts": 0}, {"ts": 0, column: value}])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([0, 36_000_000], pa.timestamp("us")),
+        pa.array([0, 36_000], pa.timestamp("ms", tz="UTC")),
+        pa.array([0, 36_000], pa.date64()),
+        pa.array([19_844, 19_845]),
+    ],
+    ids=str,
+)
+def test_a_time_of_day_in_a_table_is_no_date(values: pa.Array) -> None:
+    stream = replace(S, fields=(S.fields[0], Field("x", "date")))
+    with pytest.raises(InputError, match="column `x` is date"):
+        event_table(stream, pa.table({"ts": [0, 0], "x": values}))
+
+
+def test_a_datetime64_at_midnight_is_a_date() -> None:
+    stream = replace(S, fields=(S.fields[0], Field("x", "date")))
+    days = pd.DataFrame({"ts": [0], "x": pd.to_datetime(["2024-05-01"])})
+    assert event_table(stream, days).to_pydict() == {"ts": [0], "x": [1_714_521_600_000_000]}
+
+
+def test_a_number_that_is_no_time_is_refused_in_a_table() -> None:
+    for values in (pa.array([1 << 62]), pa.array([1 << 63], pa.uint64())):
+        with pytest.raises(InputError, match="column `ts` is timestamp"):
+            event_table(S, pa.table({"ts": values, "x": [1.0]}))
+
+
+def test_a_row_whose_key_is_null_belongs_to_no_key() -> None:
+    both = "RULE a FROM t PARTITION BY k PATTERN a DEFINE a AS n = 1\n"
+    both += "RULE b FROM t PARTITION BY i PATTERN a DEFINE a AS n = 1"
+    rows = [{"k": "x", "i": 1, "ts": 0, "n": 1}, {"ts": 0, "i": 1, "n": 1}, {"ts": 0, "n": 1}]
+    assert [match["rule"] for match in find_matches(both, TYPED, rows)] == ["a", "b", "b"]
+
+
+def test_fold_says_which_of_two_hours_a_datetime_is_in() -> None:
+    local = dt.datetime(2024, 10, 27, 2, 30)
+    (first,), (second,) = (times_of([{"ts": local.replace(fold=at)}], zone="Europe/Berlin") for at in (0, 1))
+    assert (first, second) == (1_729_989_000_000_000, 1_729_992_600_000_000)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_a_dictionary_of_texts_is_a_column_of_strings(kind: pa.DataType) -> None:
+    def texts(words: list[str], codes: list[int | None]) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.uint8()), pa.array(words).cast(kind))
+
+    chunks = pa.chunked_array([texts(["a", "b"], [1, None]), texts(["c"], [0])])
+    table = pa.table({"ts": [0, 1, 2], "s": chunks, "n": [1, 2, 3], "x": [1.0, 2.0, 3.0]})
+    assert event_table(ANY, table).column("s").to_pylist() == ["b", None, "c"]
+
+
+def test_other_columns_of_a_frame_may_have_any_values() -> None:
+    frame = pd.DataFrame({"ts": [0], "s": ["a"], "n": [1], "x": [1.0]}, index=pd.Index([object()], name="z"))
+    others = pd.DataFrame(
+        [[object(), 1 + 2j, 1, 2, 3]], columns=["mixed", "complex", "same", "same", 5], index=frame.index
+    )
+    assert event_table(ANY, pd.concat([frame, others], axis=1)).to_pydict() == {
+        "ts": [0],
+        "s": ["a"],
+        "n": [1],
+        "x": [1.0],
+    }
+    indexed = frame.set_index("ts")
+    assert event_table(ANY, indexed).column("ts").to_pylist() == [0]
+    with pytest.raises(InputError, match="has no column `s`\nhelp: .*columns of the table: n, ts, word, x"):
+        event_table(ANY, frame.rename(columns={"s": "word"}))
