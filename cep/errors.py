@@ -10,6 +10,8 @@ CepError                every error of this project that a user may see
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copyreg import __newobj__  # type: ignore[attr-defined]  # what pickle itself makes objects with
+from typing import Any
 
 from cep.diagnostics.diagnostic import Diagnostic, Source, Span, in_order, render
 
@@ -32,6 +34,10 @@ class CepError(Exception):
         super().__init__(message)
         self.code = code
         self.help = help
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how the error is copied and sent to other processes: without its constructor."""
+        return __newobj__, (type(self), *self.args), self.__dict__
 
     def __str__(self) -> str:
         text = f"error[{self.code}]: {self.args[0]}"
