@@ -431,5 +431,5 @@ def test_other_columns_of_a_frame_may_have_any_values() -> None:
     }
     indexed = frame.set_index("ts")
     assert event_table(ANY, indexed).column("ts").to_pylist() == [0]
-    with pytest.raises(InputError, match="has no column `s`\nhelp: .*columns of the table: n, ts, word, x"):
+    with pytest.raises(InputError, match=r"has no column `s`\nhelp: .*columns of the table: n, ts, word, x"):
         event_table(ANY, frame.rename(columns={"s": "word"}))
