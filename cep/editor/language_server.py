@@ -5,15 +5,20 @@ It wraps pygls and decides nothing. A text is checked when it is opened, changed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from cattrs import transform_error
 from lsprotocol import types
 from pygls import uris
 from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol
+from pygls.protocol.json_rpc import JsonRPCNotification, JsonRPCRequestMessage
 
 from cep.editor.assist import Shown, completions, hover
 from cep.editor.names import NameKind, declaration, places, symbol_at
@@ -35,11 +40,55 @@ _KINDS = {
 }
 
 
+_LOG = logging.getLogger("pygls.protocol.json_rpc")
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Let a record pass; a request that is refused is no fault, so it has no traceback."""
+    if record.exc_info and isinstance(record.exc_info[1], JsonRpcInvalidParams):
+        record.exc_info = None
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Invalid:
+    """A message whose parameters are not those of its method."""
+
+    number: Any
+    reason: str
+
+
+class _Protocol(LanguageServerProtocol):
+    """The protocol, with an answer to a request with invalid parameters: pygls prints a traceback instead."""
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """Return a message with its types, or what is wrong with it."""
+        if "jsonrpc" not in data or "method" not in data:
+            return super().structure_message(data)
+        try:
+            unknown = JsonRPCRequestMessage if "id" in data else JsonRPCNotification
+            kind = self.get_message_type(data["method"]) or unknown
+            return self._converter.structure({"params": None, **data}, kind)
+        except Exception as error:  # noqa: BLE001 - each type has its own way to refuse a value
+            return _Invalid(data.get("id"), f"{data['method']}: {transform_error(error)[0]}")
+
+    def handle_message(self, message: Any) -> None:
+        """Handle a message, or answer that it is invalid."""
+        if not isinstance(message, _Invalid):
+            super().handle_message(message)
+            return
+        _LOG.warning("invalid parameters: %s", message.reason)
+        if isinstance(message.number, int | str):
+            self._send_response(
+                message.number, error=JsonRpcInvalidParams(message.reason).to_response_error()
+            )
+
+
 class RuleServer(LanguageServer):
     """A server with the texts that its editor has opened."""
 
     def __init__(self, *, with_lint: bool = False) -> None:
-        super().__init__("cep", version("spark-cep"))
+        super().__init__("cep", version("spark-cep"), protocol_cls=_Protocol)
         self.with_lint = with_lint
         self.shown: dict[Path, set[Path]] = {}  # files for which problems of a text are shown
 
@@ -50,8 +99,22 @@ class RuleServer(LanguageServer):
         return {path_of(document.uri): document.source for document in documents}
 
     def text(self, uri: str) -> str:
-        """Return the text of an open file."""
+        """Return the text of a file, opened or on the disk. Raises OSError, ValueError: there is none."""
         return self.workspace.get_text_document(uri).source
+
+    def about_text(self, method: str, options: Any = None) -> Callable[[Callable[[Any], Any]], None]:
+        """Register what answers requests about a text. Without the text the answer is null."""
+
+        def register(answer: Callable[[Any], Any]) -> None:
+            @self.feature(method, options)
+            def answered(params: Any) -> Any:
+                try:
+                    self.text(params.text_document.uri)
+                except (OSError, ValueError):
+                    return None
+                return answer(params)
+
+        return register
 
     def check(self, path: Path) -> None:
         """Show the problems of a file, and of the open files that depend on it."""
@@ -105,6 +168,7 @@ def diagnostic(problem: Diagnostic) -> types.Diagnostic:
 
 def create(*, with_lint: bool = False) -> RuleServer:
     """Return a server, ready for `start_io`; `with_lint`: it also shows what `cep lint` finds."""
+    _LOG.addFilter(_without_traceback)
     server = RuleServer(with_lint=with_lint)
     _checking(server)
     _assisting(server)
@@ -131,7 +195,7 @@ def _checking(server: RuleServer) -> None:
         for file in server.shown.pop(path_of(params.text_document.uri), set()):
             server.publish(file, ())
 
-    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
+    @server.about_text(types.TEXT_DOCUMENT_FORMATTING)
     def formatted(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
         text, path = server.text(params.text_document.uri), path_of(params.text_document.uri)
         try:
@@ -151,7 +215,7 @@ def _assisting(server: RuleServer) -> None:
             Positions(text).offset(place.line, place.character),
         )
 
-    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["."]))
+    @server.about_text(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["."]))
     def completed(params: types.CompletionParams) -> list[types.CompletionItem]:
         path, text, offset = at(params)
         if not path.name.endswith(SUFFIXES):
@@ -167,7 +231,7 @@ def _assisting(server: RuleServer) -> None:
             for number, found in enumerate(completions(text, offset, surroundings(path, server.opened)))
         ]
 
-    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    @server.about_text(types.TEXT_DOCUMENT_HOVER)
     def hovered(params: types.HoverParams) -> types.Hover | None:
         path, text, offset = at(params)
         is_rule = path.name.endswith(SUFFIXES)
@@ -177,7 +241,7 @@ def _assisting(server: RuleServer) -> None:
         told = types.MarkupContent(types.MarkupKind.Markdown, found[0])
         return types.Hover(told, range_of(text, found[1]))
 
-    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    @server.about_text(types.TEXT_DOCUMENT_DEFINITION)
     def defined(params: types.DefinitionParams) -> types.Location | None:
         path, _, offset = at(params)
         around = surroundings(path, server.opened)
@@ -188,7 +252,7 @@ def _assisting(server: RuleServer) -> None:
             return None
         return types.Location(uri_of(there.source.name), range_of(there.source.text, there.span))
 
-    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    @server.about_text(types.TEXT_DOCUMENT_REFERENCES)
     def references(params: types.ReferenceParams) -> list[types.Location]:
         path, _, offset = at(params)
         found = places(surroundings(path, server.opened).sources)
@@ -199,7 +263,7 @@ def _assisting(server: RuleServer) -> None:
             if here is not None and place.symbol == here.symbol
         ]
 
-    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    @server.about_text(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
         text, path = server.text(params.text_document.uri), path_of(params.text_document.uri)
         return [
@@ -219,7 +283,7 @@ def _renaming(server: RuleServer) -> None:
         except RenameError as error:
             raise JsonRpcInvalidParams(str(error)) from None
 
-    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+    @server.about_text(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepared(params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder:
         place = asked(params, None)[0]
         where = range_of(place.source.text, place.span)
@@ -227,7 +291,7 @@ def _renaming(server: RuleServer) -> None:
             where, place.source.text[place.span.start : place.span.end].strip("`")
         )
 
-    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+    @server.about_text(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def renamed(params: types.RenameParams) -> types.WorkspaceEdit:
         edits: dict[str, list[types.TextEdit]] = {}
         for edit in asked(params, params.new_name):
@@ -237,7 +301,7 @@ def _renaming(server: RuleServer) -> None:
 
 
 def _testing(server: RuleServer) -> None:
-    @server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
+    @server.about_text(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
     def lens(params: types.CodeLensParams) -> list[types.CodeLens]:
         text, path = server.text(params.text_document.uri), path_of(params.text_document.uri)
         return [
@@ -250,7 +314,9 @@ def _testing(server: RuleServer) -> None:
 
     @server.thread()
     @server.command(RUN_TESTS)
-    def run(uri: str, rule: str) -> dict[str, Any]:
+    def run(uri: str = "", rule: str = "") -> dict[str, Any]:
+        if not uri or not rule:
+            raise JsonRpcInvalidParams(f"{RUN_TESTS} takes the address of a rule file and the name of a rule")
         result = run_tests(path_of(uri), rule)
         kind = types.MessageType.Error if result.problems else types.MessageType.Info
         server.window_show_message(types.ShowMessageParams(kind, result.text))

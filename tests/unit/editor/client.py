@@ -23,6 +23,7 @@ class Client:
         )
         self.messages: Queue[dict[str, Any]] = Queue()
         self.number = 0
+        self.log: list[str] = []
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         capabilities: dict[str, Any] = {"textDocument": {"publishDiagnostics": {}}, "workspace": {}}
@@ -69,11 +70,13 @@ class Client:
                 return found
 
     def close(self) -> int:
-        """End the server as an editor does; return its exit code."""
+        """End the server as an editor does; return its exit code. What it logged is in `log` then."""
         self.request("shutdown")
         self.notify("exit")
         code = self.process.wait(timeout=LIMIT_S)
         self.reader.join(timeout=LIMIT_S)
+        assert self.process.stderr is not None
+        self.log = self.process.stderr.read().decode().splitlines()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.editor.client import Client
+from tests.unit.editor.client import LIMIT_S, Client
 from tests.unit.editor.projects import RULE, TESTS, project
 
 pytest.importorskip("pygls")
@@ -121,6 +121,54 @@ def test_the_lens_above_a_rule_runs_its_tests(editor: tuple[Client, Path]) -> No
     failed = client.request("workspace/executeCommand", **run)
     tests.write_text(TESTS)
     assert failed == {"text": "drain: 1 of 1 case failed", "cases": 1, "failed": 1}
+
+
+def test_a_request_with_invalid_parameters_is_answered_and_logged_in_one_line(tmp_path: Path) -> None:
+    file = project(tmp_path)
+    client = Client(tmp_path)
+    known, start = {"uri": file.as_uri()}, {"line": 0, "character": 0}
+    run: dict[str, Any] = {"command": "cep.runTests"}
+    places: list[dict[str, Any]] = [{"position": start}, {"textDocument": {"uri": 5}, "position": None}]
+    places += [
+        {"textDocument": known, "position": {**start, "line": line}} for line in (-1, 2**40, "a", None)
+    ]
+    asked = [
+        (f"textDocument/{method}", {"context": {"includeDeclaration": True, "triggerKind": 1}, **place})
+        for method in ("hover", "definition", "completion", "prepareRename", "references")
+        for place in places
+    ]
+    asked += [("workspace/executeCommand", {**run, **given}) for given in ({}, {"arguments": [known["uri"]]})]
+    asked += [("textDocument/rename", {"textDocument": known, "position": start, "newName": "x"})]
+    for method, wrong in asked:
+        assert client.request(method, **wrong)["code"] == -32602, (method, wrong)
+    client.notify("textDocument/didOpen", textDocument={"uri": 5})
+    client._send({"id": 99, "method": "no/method"})
+    while (answer := client.messages.get(timeout=LIMIT_S)).get("id") != 99:
+        pass
+    assert answer["error"]["code"] == -32601
+    assert client.close() == 0
+    assert len(client.log) <= 2 * len(asked) + 4, client.log
+    assert not [line for line in client.log if "Traceback" in line]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["file:///nosuch/x.cep", "untitled:Untitled-1", "file:///x%00.cep", "file:///usr", "http://x/a.cep"],
+)
+def test_a_request_about_a_text_that_does_not_exist_has_an_empty_answer(
+    editor: tuple[Client, Path], uri: str
+) -> None:
+    for method in (
+        *("hover", "definition", "completion", "references", "prepareRename", "rename"),
+        *("documentSymbol", "formatting", "codeLens"),
+    ):
+        more = {
+            "newName": "x",
+            "context": {"includeDeclaration": True, "triggerKind": 1},
+            "options": {"tabSize": 2, "insertSpaces": True},
+        }
+        place = {"textDocument": {"uri": uri}, "position": {"line": 1, "character": 2}}
+        assert editor[0].request(f"textDocument/{method}", **place, **more) is None, method
 
 
 def test_the_command_loads_neither_servers_nor_their_packages_for_other_verbs() -> None:
