@@ -6,6 +6,7 @@ server was started with `--allow-write`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from cep.rule_files import STREAMS_FILE, TEST_ENDING, nearest_streams_file
 from cep.rule_tests.reading import test_files
 from cep.rule_tests.report import as_data as tests_as_data
 from cep.rulebook import Rulebook, check_book, check_rules, compile_rulebook, load_rulebook
-from cep.settings.roots import is_inside, root_of
+from cep.settings.roots import is_inside
 from cep.settings.yaml_document import Document
 
 MAX_TEXT = 1 << 20
@@ -49,6 +50,15 @@ MAX_ANSWER = 200_000
 MAX_ATTEMPTS = 20
 """Most attempts that `why` shows."""
 
+_ARGUMENTS = {
+    **{name: name for name in ("key", "at", "rule", "streams", "summary", "limit", "only", "truth")},
+    **{"input": "inputs", "set": "parameters", "from": "from_time", "to": "to_time"},
+}
+"""The argument of a tool for each option of the command line."""
+
+_OPTION = re.compile(rf"`?--({'|'.join(_ARGUMENTS)})\b(?!-)`?")
+"""An option in a message, which an agent knows as an argument."""
+
 
 class RefusedError(ValueError):
     """A call that the server does not allow; the message says why and what to do."""
@@ -64,15 +74,23 @@ class Access:
     def file(self, path: str) -> Path:
         """Return a path below a root, after following links.
 
-        Raises RefusedError: it is elsewhere, or it is a pipe or a device, which may never end.
+        A relative path is that in the first root in which it exists, or else in the first root.
+
+        Raises RefusedError: it is empty, it is elsewhere, or it is a pipe or a device, which may never end.
         """
-        if "\0" in path or not is_inside(root_of(path), self.roots):
+        if not path:
+            raise RefusedError("a path is empty: name a file or a folder")
+        places = [path if "://" in path else str(Path(root, path)) for root in self.roots]
+        # No place outside is touched, so that nobody learns whether it exists.
+        inside = [place for place in places if "\0" not in place and is_inside(place, self.roots)]
+        if not inside:
             raise RefusedError(
                 f"`{path}` is not below a root: {', '.join(self.roots)}; start with --root DIR"
             )
-        if is_read_once(path):
+        found = next(filter(_exists, inside), inside[0])
+        if is_read_once(found):
             raise RefusedError(f"`{path}` is a pipe or a device, and only files are read")
-        return Path(path)
+        return Path(found)
 
     def read(self, paths: Sequence[str]) -> list[Path]:
         """Return paths that a call may read. A path may be a folder or a pattern of files.
@@ -107,6 +125,12 @@ class Access:
         return found, None
 
 
+def _exists(path: str) -> bool:
+    """Return whether a path, or a file of a pattern, exists."""
+    pattern = path_pattern(path)
+    return Path(path).exists() if pattern is None else bool(pattern.files())
+
+
 def _files_of(path: Path) -> list[Path]:
     """Return the file, all files in the folder, or those of the pattern, which may be links."""
     pattern = path_pattern(str(path))
@@ -130,6 +154,8 @@ def check(
     access: Access, rules: Sequence[str] = (), streams: str | None = None, text: str | None = None
 ) -> dict[str, Any]:
     """Return every problem of rule files, or of a `text` of rules over a streams file."""
+    if bool(rules) == (text is not None):
+        raise RefusedError("what is to be checked? Write either `rules` or `text`")
     if text is not None:
         if streams is None or len(text) > MAX_TEXT:
             raise RefusedError(
@@ -206,8 +232,10 @@ def why(  # noqa: PLR0913 - an argument of the tool is an argument
     from cep.why.shown import as_data
     from cep.why.summary import funnel
 
+    if summary and (key or at is not None):
+        raise RefusedError("`summary` counts over all keys and times: leave out `key` and `at`")
     paths, streams_file = access.rules(rules, streams)
-    _check_inputs(access, inputs)
+    inputs = _inputs(access, inputs)
     compiled = compiled_rule(paths, streams_file, rule, {})
     found = replayed(compiled, inputs, None)
     source = compiled.rules[-1].tree.source
@@ -215,18 +243,22 @@ def why(  # noqa: PLR0913 - an argument of the tool is an argument
         counted: dict[str, Any] = as_data(funnel(with_steps(found)), source)
         return counted
     at_us = None if at is None else time_asked(at)
-    answer = told(found, found.key_of(key), at_us, min(limit, MAX_ATTEMPTS))
+    answer = told(found, found.key_of(key), at_us, limit)
     data: dict[str, Any] = as_data(answer, source)
     return data
 
 
-def _check_inputs(access: Access, inputs: Sequence[str]) -> None:
+def _inputs(access: Access, inputs: Sequence[str]) -> list[str]:
+    """Return inputs, FILE or STREAM=FILE, whose files a call may read. Raises RefusedError: it may not."""
+    found: list[str] = []
     for text in inputs:
         if text.endswith(SUFFIXES):
             raise RefusedError(f"`{text}` is a rule file, and `inputs` are files of events")
         name, sign, path = text.partition("=")
         is_named = bool(sign) and name.isidentifier()
-        access.read([path if is_named else text])
+        (file,) = access.read([path if is_named else text])
+        found.append(f"{name}={file}" if is_named else str(file))
+    return found
 
 
 def profile(
@@ -269,7 +301,7 @@ def backtest(
     from cep.commands.history import Given, Runner
 
     paths, streams_file = access.rules(rules, streams)
-    _check_inputs(access, inputs)
+    inputs = _inputs(access, inputs)
     given = Given(
         rules=paths,
         inputs=inputs,
@@ -323,9 +355,8 @@ def answered(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         problems = in_order(error.diagnostics)
         found = {"problems": to_json(problems), "text": render(problems)}
     except (CepError, click.ClickException) as error:
-        raise RefusedError(
-            error.format_message() if isinstance(error, click.ClickException) else str(error)
-        ) from None
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        raise RefusedError(_OPTION.sub(lambda option: f"`{_ARGUMENTS[option[1]]}`", text)) from None
     except OSError as error:
         raise RefusedError(str(error)) from None
     size = len(json_line(found))

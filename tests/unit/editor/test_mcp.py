@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from cep.commands.agent_tools import MAX_TEXT, Access, RefusedError, answered, check, profile, why, write_file
+from cep.commands.agent_tools import (
+    MAX_TEXT,
+    Access,
+    RefusedError,
+    answered,
+    backtest,
+    check,
+    profile,
+    why,
+    write_file,
+)
 from cep.commands.agent_tools import test as run_tests
 from cep.settings.roots import root_of
 from tests.unit.editor.projects import RULE, TESTS, project
@@ -70,6 +80,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Agent, Pat
         "card,ts,amount,kind\n"
         "c1,2024-01-01 00:00:00,1,buy\nc1,2024-01-01 00:01:00,2,buy\nc1,2024-01-01 00:02:00,90,buy\n"
     )
+    (folder / "two.csv").write_text("card,ts,amount,kind\nc1,2024-01-01,5,buy\nc2,2024-01-01,5,buy\n")
     running = Agent(folder)
     yield running, file
     assert running.close() == 0
@@ -81,6 +92,7 @@ def test_an_agent_sees_tools_that_only_read(agent: tuple[Agent, Path]) -> None:
     assert all(tool["annotations"]["readOnlyHint"] for tool in tools)
     assert all(tool["description"] for tool in tools)
     assert "write" not in tools[-1]["inputSchema"]["properties"]
+    assert not any(tool["inputSchema"]["additionalProperties"] for tool in tools)
 
 
 def test_an_agent_checks_explains_tests_and_asks_why(agent: tuple[Agent, Path]) -> None:
@@ -122,6 +134,73 @@ def test_problems_of_rules_are_an_answer_and_other_places_are_an_error(agent: tu
     assert "is not below a root" in client.call("check", rules=["/etc"])
     assert "is not below a root" in client.call("check", rules=[f"{file.parent}/../x.cep"])
     assert "is not below a root" in client.call("check", rules=["s3a://bucket/x.cep"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("check", {"paths": ["/etc"]}, "no argument `paths`: arguments: rules, streams, text"),
+        ("check", {"rule": ["a.cep"]}, "no argument `rule`: did you mean `rules`? arguments: rules, str"),
+        ("check", {}, "Write either `rules` or `text`"),
+        ("check", {"rules": [""]}, "a path is empty"),
+        ("check", {"rules": []}, "rules: [] should be non-empty"),
+        ("check", {"rules": "a.cep"}, "rules: 'a.cep' is not of type 'array'"),
+        ("check", {"rules": ["a.cep"], "text": "RULE"}, "Write either `rules` or `text`"),
+        ("check", {"text": "x" * (MAX_TEXT + 1)}, "text: the value does not fit maxLength: 1048576"),
+        ("backtest", {"parameter": {"small": "2"}}, "did you mean `parameters`?"),
+        ("backtest", {"only": ["drain"]}, "no argument `only`"),
+        ("backtest", {"parameters": {"small": 2}}, "parameters.small: 2 is not of type 'string'"),
+        ("why", {"set": {"small": "2"}}, "no argument `set`"),
+        ("why", {"limit": -1}, "limit: -1 is less than the minimum of 0"),
+        ("why", {"limit": 21}, "limit: 21 is greater than the maximum of 20"),
+        ("why", {"limit": True}, "limit: True is not of type 'integer'"),
+        ("why", {"summary": "yes"}, "summary: 'yes' is not of type 'boolean'"),
+        ("why", {"summary": True, "key": ["c1"]}, "leave out `key` and `at`"),
+        ("why", {"inputs": ["two.csv"]}, "write `key`; keys with the most events: c1; c2"),
+        ("why", {"key": ["c9"]}, "write `key`; keys with the most events: c1"),
+        ("why", {"key": ["c1"], "at": "now"}, "`at` now is no time"),
+        ("why", {"inputs": ["payments="]}, "a path is empty"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_not_passed_over(
+    agent: tuple[Agent, Path], tool: str, arguments: dict[str, Any], told: str
+) -> None:
+    client, file = agent
+    events = {"rules": [str(file)], "inputs": [str(file.with_name("events.csv"))]}
+    answer = client.call(tool, **{**(events if tool != "check" else {}), **arguments})
+    assert isinstance(answer, str), answer
+    assert told in answer
+    assert len(answer) < 400
+
+
+def test_a_client_may_write_lists_and_objects_as_texts(agent: tuple[Agent, Path]) -> None:
+    client, file = agent
+    assert client.call("check", rules=json.dumps([str(file)]))["rules"] == 1
+
+
+def test_relative_paths_are_those_below_the_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for root, name in ((first, "c1"), (second, "c2")):
+        root.mkdir()
+        project(root)
+        (root / f"{name}.csv").write_text(f"card,ts,amount,kind\n{name},2024-01-01,5,buy\n")
+    (tmp_path / "out.cep").write_text(RULE)
+    monkeypatch.chdir(tmp_path)
+    both = Access((root_of("first"), root_of("second")), may_write=True)
+    assert check(both, ["."])["files"] == 2
+    assert check(both, text=RULE, streams="streams.yaml")["rules"] == 1
+    for name in ("c1", "c2"):
+        assert why(both, ["drain.cep"], [f"payments={name}.csv"], [name])["key"] == {"card": name}
+        assert backtest(both, ["drain.cep"], [f"{name}.csv"])["rules"][0]["alerts"] == 0
+    assert profile(both, "payments", "c*2.csv")["columns"]["card"]["counts"] == {"c2": 1}
+    assert run_tests(both, ["drain.test.yaml"])["files"]
+    write_file(both, "new.cep", RULE)
+    assert (first / "new.cep").read_text() == RULE
+    outside = [refusal(lambda name=name: check(both, [f"../{name}.cep"])) for name in ("out", "missing")]
+    assert outside[0].replace("out", "missing") == outside[1]
+    assert "is not below a root" in outside[0]
+    inside = answered(lambda: check(both, ["missing.cep"]))
+    assert [problem["code"] for problem in inside["problems"]] == ["E0611"]
 
 
 def access(folder: Path, may_write: bool = False) -> Access:
