@@ -56,7 +56,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
-    state_folder: str | None = None,
+    state_folder: str | Path | None = None,
     limits: Mapping[str, Mapping[str, int | str]] | None = None,
     events_schema: StructType | Mapping[str, StructType] | None = None,
     streaming: bool | None = None,
@@ -78,7 +78,9 @@ def detect(  # noqa: PLR0913 - all but two have a default
         different names of rules. What is given twice counts once.
     streams
         The declaration of the streams: a streams file, or the result of reading one. Without it, the columns
-        of `events` and the next four arguments declare the stream, under the name that the rules use.
+        of `events` and the next four arguments declare the stream, under the name that the rules use. Columns
+        whose names begin with ``_`` or ``#``, or whose type rules do not know (intervals, variants), are not
+        part of it.
     event_time
         Column of the event time; required without `streams`, and not allowed with it. A mapping by stream
         if the columns differ.
@@ -89,7 +91,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
         How much older than the latest event an event may be, such as ``"10 seconds"``; for streaming
         DataFrames. Default: the delay of the events' watermark, or zero.
     deduplicate
-        Whether events of one key that agree in time and in all of `tie_break` are one event.
+        Whether events of one key that agree in time and in all of `tie_break` are one event. It needs
+        `tie_break`.
     key_groups
         Number of groups into which keys are divided, at most 10,000; fixed for the life of a checkpoint.
         Default: ``spark.sql.shuffle.partitions``.
@@ -160,7 +163,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
-    state_folder: str | None = None,
+    state_folder: str | Path | None = None,
     limits: Mapping[str, Mapping[str, int | str]] | None = None,
     events_schema: StructType | Mapping[str, StructType] | None = None,
     streaming: bool | None = None,
@@ -214,6 +217,11 @@ def split(found: DataFrame) -> Findings:
 
     In `foreachBatch`, persist the micro-batch first (``batch.persist()``); otherwise Spark computes it again
     for each part that is written.
+
+    Raises
+    ------
+    InputError
+        `found` is none of `detect_all` (E0827).
     """
     from spark_runtime.operator import findings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cep.arguments import several_texts, type_name, wrong_argument
+from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Diagnostic, InputError, RuleError, Source
 from cep.language import ast
 from cep.language.ast import stream_names
@@ -19,12 +20,12 @@ from cep.language.front_ends import read_rules
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_rulebook
 from cep.schema.stream import Stream
-from cep.schema.time_literals import parse_duration
+from cep.schema.time_literals import MAX_DURATION_US, parse_duration
 from cep.settings.schema_file import declared_streams
 from spark_runtime.compat.driver import condition_of, is_stopped
 from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable, observed
 from spark_runtime.dataflow.message_frames import MessageFrame
-from spark_runtime.dataflow.schema import stream_of_schema, typed_events
+from spark_runtime.dataflow.schema import left_out, stream_of_schema, typed_events
 from spark_runtime.dataflow.table_frames import frame_content
 from spark_runtime.event_time.upstream import Upstream, require_delay, upstream, watermark_delay_ms
 from spark_runtime.operator.limits import Limits
@@ -59,7 +60,7 @@ class Call:
     correct_within: str | None = None
     only: str | Sequence[str] = ()
     parameters: Mapping[str, str] | None = None
-    state_folder: str | None = None
+    state_folder: str | Path | None = None
     limits: Mapping[str, Mapping[str, int | str]] | None = None
     events_schema: StructType | Mapping[str, StructType] | None = None
     streaming: bool | None = None
@@ -150,9 +151,9 @@ def _plan_for(
     return flow, typed
 
 
-def _kept(folder: str, spark: SparkSession) -> Kept:
+def _kept(folder: str | Path, spark: SparkSession) -> Kept:
     """Return where state is kept. Raises InputError: that is not possible (E0827)."""
-    if not isinstance(folder, str) or not folder or is_remote(folder):
+    if not isinstance(folder, str | Path) or not str(folder) or is_remote(str(folder)):
         raise wrong_argument("state_folder", folder, "the path of a folder that all workers share")
     retained = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
     return Kept.of_run(str(Path(folder).absolute()), retained, by_query=True)
@@ -170,7 +171,7 @@ def _require_single_columns(frame: DataFrame, schema: StructType, stream: Stream
     if double:
         raise InputError(
             "E0604",
-            f"the events have column {', '.join(double)} more than once",
+            f"the events have column {', '.join(dict.fromkeys(double))} more than once",
             "drop or rename one of them first: events.drop(other[name])",
         )
 
@@ -218,11 +219,10 @@ def _checked(call: Call) -> tuple[Mapping[str, Frame], RuleSet]:
     if isinstance(call.events, Mapping) and not call.events:
         raise InputError("E0823", "the events are an empty dictionary", _GIVE_FRAMES)
     for name, frame in call.events.items() if isinstance(call.events, Mapping) else [("", call.events)]:
+        if not isinstance(name, str):
+            raise wrong_argument("a key of events", name, "the name of a stream")
         _require_frame(name, frame)
-    if call.key_groups is not None and (not isinstance(call.key_groups, int) or call.key_groups < 1):
-        raise wrong_argument("key_groups", call.key_groups, "a positive number of groups")
-    if call.key_groups is not None:
-        require_few(call.key_groups, "key_groups")
+    _require_kinds(call)
     schemas = call.events_schema.values() if isinstance(call.events_schema, Mapping) else [call.events_schema]
     if call.events_schema is not None and not all(isinstance(schema, StructType) for schema in schemas):
         raise wrong_argument("events_schema", call.events_schema, "a StructType, or one for each stream")
@@ -231,7 +231,36 @@ def _checked(call: Call) -> tuple[Mapping[str, Frame], RuleSet]:
     if not isinstance(events, Mapping):
         events = {rules.only_stream().name: events}
     rules.require_streams(events)
+    _require_names("events_schema", call.events_schema, events)
     return events, rules
+
+
+def _require_kinds(call: Call) -> None:
+    """Refuse arguments of other types than documented (E0827)."""
+    groups = call.key_groups
+    if groups is not None:
+        if not isinstance(groups, int) or isinstance(groups, bool) or groups < 1:
+            raise wrong_argument("key_groups", groups, "a positive number of groups")
+        require_few(groups, "key_groups")
+    times = call.event_time.values() if isinstance(call.event_time, Mapping) else [call.event_time]
+    if not all(isinstance(time, str) for time in times) and call.event_time is not None:
+        wanted = "the name of a column, or a dictionary of them by stream"
+        raise wrong_argument("event_time", call.event_time, wanted)
+    if not isinstance(call.deduplicate, bool):
+        raise wrong_argument("deduplicate", call.deduplicate, "True or False")
+    if call.streaming is not None and not isinstance(call.streaming, bool):
+        raise wrong_argument("streaming", call.streaming, "True or False")
+
+
+def _require_names(argument: str, value: object, streams: Collection[str]) -> None:
+    """Refuse the name of another stream in an argument by stream: it would have no effect."""
+    for name in value if isinstance(value, Mapping) else ():
+        if name not in streams:
+            raise InputError(
+                "E0610",
+                f"{argument} names a stream `{name}`, which is none of the events",
+                did_you_mean(str(name), streams, "streams of the events"),
+            )
 
 
 def _corrected(rules: RuleSet, correct_within: str | None) -> RuleSet:
@@ -239,8 +268,9 @@ def _corrected(rules: RuleSet, correct_within: str | None) -> RuleSet:
     if correct_within is None:
         return rules
     length_us = parse_duration(correct_within) if isinstance(correct_within, str) else None
-    if not length_us:
-        raise wrong_argument("correct_within", correct_within, 'a duration above 0, such as "1 hour"')
+    if not length_us or length_us > MAX_DURATION_US:
+        wanted = 'a duration above 0 and up to 36,500 days, such as "1 hour"'
+        raise wrong_argument("correct_within", correct_within, wanted)
     return rules.with_corrections(Corrections(length_us))
 
 
@@ -402,6 +432,8 @@ def duration_us(text: str) -> int:
         raise InputError(
             "E0821", f"lateness `{text}` is not a duration", "write a number and a unit: 10 seconds"
         )
+    if length > MAX_DURATION_US:
+        raise InputError("E0821", f"lateness `{text}` is more than 36,500 days", "use 36,500 days or less")
     return length
 
 
@@ -427,6 +459,8 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
     given = call.events
     if not isinstance(given, Mapping):
         given = dict.fromkeys(_stream_names(sources), given)
+    for argument, value in (("event_time", call.event_time), ("tie_break", call.tie_break)):
+        _require_names(argument, value, given)
     events = {name: call.upstream(name, frame) for name, frame in given.items()}
     times = {name: _of_stream(call.event_time, name) for name in events}
     for name, time in times.items():
@@ -446,7 +480,21 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
         )
         for name, frame in events.items()
     }
-    return compile_texts(sources, streams, call.only, call.parameters).rule_set
+    try:
+        return compile_texts(sources, streams, call.only, call.parameters).rule_set
+    except RuleError as error:
+        schemas = {name: frame.schema for name, frame in events.items()}
+        raise RuleError([_of_left_out(problem, schemas) for problem in error.diagnostics]) from None
+
+
+def _of_left_out(problem: Diagnostic, schemas: Mapping[str, StructType]) -> Diagnostic:
+    """Return a problem of a rule; of a column that a DataFrame has, but its stream lacks, with the reason."""
+    for name, schema in schemas.items():
+        for column in schema:
+            found = left_out(column)
+            if found is not None and problem.title == f"stream `{name}` has no column `{column.name}`":
+                return replace(problem, title=found.args[0], help=found.help)
+    return problem
 
 
 def _of_stream(value: Any, name: str) -> Any:
@@ -455,7 +503,14 @@ def _of_stream(value: Any, name: str) -> Any:
 
 def _tie_break(call: Call, name: str) -> Sequence[str]:
     columns = _of_stream(call.tie_break, name) or ()
-    return several_texts("tie_break", columns, "a column, or several in a list")
+    found = several_texts("tie_break", columns, "a column, or several in a list")
+    if call.deduplicate and not found:
+        raise InputError(
+            "E0411",
+            f"deduplicate needs tie_break: nothing tells two events of `{name}` at one time apart",
+            "give tie_break the column that identifies an event",
+        )
+    return found
 
 
 def _lateness_us(call: Call, events: Mapping[str, Upstream], times: Mapping[str, str]) -> int:

@@ -86,12 +86,15 @@ def stream_of_schema(
     fields = [
         Field(column.name, ddl)
         for column in schema
-        if (ddl := declared_ddl(column.dataType)) is not None and column.name[0] not in _OUR_OWN
+        if (ddl := declared_ddl(column.dataType)) is not None and left_out(column) is None
     ]
-    stream = Stream(name, tuple(fields), event_time, tuple(tie_break), lateness_us, deduplicate)
-    for column in (event_time, *tie_break):
+    ties = tuple(dict.fromkeys(tie_break))
+    stream = Stream(name, tuple(fields), event_time, ties, lateness_us, deduplicate)
+    for column in (event_time, *ties):
         if column not in schema.names:
             raise missing_columns(schema, stream, [column])
+        if (problem := left_out(schema[column])) is not None:
+            raise problem
     field = stream.field(event_time)
     if field is None or field.type is not Type.TIMESTAMP:
         kind = schema[event_time].dataType.simpleString()
@@ -101,6 +104,18 @@ def stream_of_schema(
             "cast it first: events.withColumn(...)",
         )
     return stream
+
+
+def left_out(column: T.StructField) -> InputError | None:
+    """Return why a column of a DataFrame is none of its stream, or None if it is one."""
+    if column.name[:1] in _OUR_OWN:  # as is the empty name
+        advice = "names that begin with _ or # are the engine's own: events.withColumnRenamed(...)"
+        return InputError("E0413", f"`{column.name}` cannot be a column's name", advice)
+    if declared_ddl(column.dataType) is None:
+        kind = column.dataType.simpleString()
+        fact = f"column `{column.name}` of the events is {kind}, a type that rules do not know"
+        return InputError("E0605", fact, "cast it first: events.withColumn(...)")
+    return None
 
 
 def declared_ddl(kind: T.DataType) -> str | None:
@@ -243,8 +258,9 @@ def _typed(field: Field, kind: T.DataType) -> SparkColumn:
             return F.base64(column)
         case Type.OPAQUE:
             return F.to_json(column, _JSON)
-        case Type.BIGINT:
-            return column.cast("bigint")
+        case Type.BIGINT | Type.STRING:
+            # A string loses its collation: rules compare byte by byte, also where Spark tests conditions.
+            return column.cast("bigint" if field.type is Type.BIGINT else "string")
         case Type.DOUBLE:
             # A `float` is the nearest 32-bit value, whatever the source; a decimal becomes a double first.
             column = column.cast("double") if isinstance(kind, T.DecimalType) else column

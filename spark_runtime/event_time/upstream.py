@@ -42,10 +42,20 @@ class Upstream:
 
 
 def upstream(frame: DataFrame, schema: T.StructType | None, is_streaming: bool | None) -> Upstream:
-    """Return what is known about `frame`. Spark is asked unless both arguments are given."""
+    """Return what is known about `frame`. Spark is asked unless both arguments are given.
+
+    Raises InputError: Spark was asked, and `is_streaming` is wrong (E0827).
+    """
     if schema is not None and is_streaming is not None:
         return Upstream(schema, is_streaming, frozenset())
-    streams = frame.isStreaming if is_streaming is None else is_streaming
+    streams = frame.isStreaming
+    if is_streaming is not None and is_streaming != streams:
+        kinds = {True: "streams", False: "batches"}
+        raise InputError(
+            "E0827",
+            f"streaming is {is_streaming}, but the events are {kinds[streams]}",
+            f"leave it out, or give {kinds[is_streaming]}",
+        )
     return Upstream(schema or frame.schema, streams, _streaming_nodes(frame) if streams else frozenset())
 
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.arguments import wrong_argument
 from cep.counts import Counts
+from cep.errors import InputError
 from cep.program.program import missing_column
 from spark_runtime.wire.output import (
     COUNTS,
@@ -142,7 +144,23 @@ class Findings:
     counts: DataFrame
 
 
+_ALL = ("kind", MATCH, *COLUMNS)
+
+
 def split(found: DataFrame) -> Findings:
-    """Return the parts of a DataFrame of `detect_all`, or of one of its micro-batches in `foreachBatch`."""
+    """Return the parts of a DataFrame of `detect_all`, or of one of its micro-batches in `foreachBatch`.
+
+    Raises InputError: it is none (E0827).
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql.utils import is_remote
+
+    wanted = "a DataFrame that detect_all returned"
+    if not isinstance(found, DataFrame):
+        raise wrong_argument("found", found, wanted)
+    # Spark Connect would ask its server for the columns, which a pipeline may not have created yet.
+    lacking = [] if is_remote() else [name for name in _ALL if name not in found.columns]
+    if lacking:
+        raise InputError("E0827", f"found has no column `{lacking[0]}`", f"give {wanted}")
     column = {MATCH: MATCH, SHADOW: MATCH, **dict(zip(COLUMNS, COLUMNS, strict=True))}
     return Findings(*(found.where(f"kind = '{kind}'").select(f"{of}.*") for kind, of in column.items()))

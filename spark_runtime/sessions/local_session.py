@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from cep.arguments import wrong_argument
 from cep.errors import SetupError
 from spark_runtime.sessions.installed import check_pyspark
 from spark_runtime.sessions.java import find_java
@@ -167,7 +168,11 @@ def session(
     SetupError
         Java or PySpark is missing or too old, the process uses Spark Connect, Spark does not start or does
         not take a setting, or Spark's workers cannot run this package.
+    InputError
+        `settings` is no dictionary (E0827).
     """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise wrong_argument("settings", settings, 'a dictionary: {"spark.master": "local[2]"}')
     check_pyspark()
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote

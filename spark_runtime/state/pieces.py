@@ -132,6 +132,8 @@ class Pieces:
         place = self._place(piece.file)
         try:
             data = self._storage.read(piece.file, piece.start, piece.length)
+        except FileNotFoundError as error:
+            raise _damaged(place, "is missing", _OTHER_FOLDER) from error
         except OSError as error:
             raise _damaged(place, f"cannot be read: {reason(error)}") from error
         if len(data) != piece.length or zlib.crc32(data) != piece.checksum:
@@ -184,9 +186,9 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _damaged(place: str, fact: str) -> StateError:
-    return StateError(
-        "E0702",
-        f"the file of state `{place}` {fact}",
-        "restore the checkpoint directory as a whole, or start with an empty one",
-    )
+_RESTORE = "restore the checkpoint directory as a whole, or start with an empty one"
+_OTHER_FOLDER = f"give detect the same `state_folder` as in the earlier runs; or {_RESTORE}"
+
+
+def _damaged(place: str, fact: str, way_out: str = _RESTORE) -> StateError:
+    return StateError("E0702", f"the file of state `{place}` {fact}", way_out)

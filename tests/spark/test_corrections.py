@@ -290,7 +290,8 @@ def test_a_bound_that_is_no_duration_is_refused(spark: SparkSession, tmp_path: P
     with pytest.raises(InputError) as error:
         detect(frame, compiled(OWN), correct_within=given)
     assert str(error.value) == (
-        f'error[E0827]: correct_within is {given!r}\nhelp: give a duration above 0, such as "1 hour"'
+        f"error[E0827]: correct_within is {given!r}\n"
+        'help: give a duration above 0 and up to 36,500 days, such as "1 hour"'
     )
 
 

@@ -446,3 +446,16 @@ def test_rlike_is_searched_beside_everything_else_in_a_batch_and_in_a_stream(
     assert comparable(spark_rows(detect(frame, programs))) == expected
     stream = stream_of_files(spark, tmp_path / "events")
     assert comparable(drain(detect(stream, programs), "rlike", tmp_path / "checkpoint")) == expected
+
+
+@pytest.mark.skipif(pyspark_version() < (4, 0), reason="PySpark 3.5 has no collations")
+def test_rules_compare_the_strings_of_a_collated_column_byte_by_byte(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "SELECT id AS n, timestamp_seconds(id) AS ts, collate(if(id % 2 = 0, 'a', 'A'), 'UTF8_LCASE') AS k "
+        "FROM range(4)"
+    )
+    pairs = "RULE pairs FROM s PARTITION BY k PATTERN a b MEASURES a.n AS x, b.n AS y"
+    large = "RULE large FROM s PARTITION BY k PATTERN a DEFINE a AS k <> 'a' MEASURES a.n AS x, a.k AS y"
+    for rule, expected in ((pairs, [(0, 2), (1, 3)]), (large, [(1, "A"), (3, "A")])):
+        found = spark_rows(detect(frame, rule, event_time="ts"))
+        assert sorted((row["x"], row["y"]) for row in found) == expected

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cep.errors import InputError
+from cep.errors import InputError, StateError
 from spark_runtime.state.pieces import Pieces
 
 
@@ -21,3 +21,12 @@ def test_a_worker_does_not_create_part_of_a_checkpoint_that_was_removed(tmp_path
     with pytest.raises(InputError, match="cannot be written: No such file or directory"):
         pieces.write("2/7-run-5", [b"abc"])
     assert not checkpoint.exists()
+
+
+def test_a_file_that_is_missing_may_be_in_another_folder_of_state(tmp_path: Path) -> None:
+    (piece,) = Pieces(str(tmp_path / "one")).write("2/6-run-4", [b"abc"])
+    with pytest.raises(StateError, match=r"E0702.*is missing") as caught:
+        Pieces(str(tmp_path / "other")).read(piece)
+    assert caught.value.help.startswith(
+        "give detect the same `state_folder` as in the earlier runs; or restore"
+    )
