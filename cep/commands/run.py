@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,11 +85,12 @@ def run(  # noqa: PLR0913 - an option of the command is an argument
         load_pipeline(pipeline, trust, shadow)  # a mistake in a file is reported before a missing package
         raise
     from spark_runtime import run_pipeline
+    from spark_runtime.sessions.signals import ignore_all, interrupt_on_ending
 
     compile_for(pipeline, quiet, trust)
     as_json = AS_JSON[output_format]
     # Before and after the stream runs: what was opened is closed, such as a lease on an object store.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_ending()
     summary = run_pipeline(
         pipeline,
         quiet=quiet or as_json,
@@ -101,6 +101,8 @@ def run(  # noqa: PLR0913 - an option of the command is an argument
         allow_spark_settings=allow_spark_settings,
         ui=address,
     )
+    if summary.was_stopped:
+        ignore_all()
     if as_json:
         click.echo(json.dumps(summary.to_json(), ensure_ascii=False))
     if summary.counts.passed_over or summary.lacks_fields:

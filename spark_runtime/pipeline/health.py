@@ -116,6 +116,8 @@ def _state(
         return State.RUNNING, ""
     if unlooked_s > limit_s + (watched.pipeline.interval_s or 0):
         return State.STUCK, f"the sources have not been checked for {unlooked_s:.0f} seconds"
+    if watched.run is not None and watched.run.query is None:
+        return State.STARTING, ""
     return State.WAITING, ""
 
 

@@ -141,6 +141,9 @@ def traced(watched: Watched, say: Callable[[str], None]) -> Iterator[None]:
         yield
         was_stopped = watched.run is not None and watched.run.was_stopped
         kind = "ABORT" if was_stopped else "COMPLETE"
+    except KeyboardInterrupt:
+        kind = "ABORT"
+        raise
     except Exception as error:
         watched.failure = error
         raise

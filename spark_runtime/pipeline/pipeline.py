@@ -6,9 +6,10 @@ run("pipeline.yaml")
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from cep.arguments import path_of, wrong_argument
 from cep.diagnostics.diagnostic import in_order, render
+from cep.errors import CepError
 from cep.output.summary import loss_lines, summary_lines
 from cep.spool.new_files import umask
 from spark_runtime.pipeline.address import Address, address_of
@@ -31,6 +33,7 @@ from spark_runtime.pipeline.savepoint import require_finished
 from spark_runtime.pipeline.trust import Trust
 from spark_runtime.pipeline.workers import start_warming
 from spark_runtime.sessions.local_session import session
+from spark_runtime.sessions.signals import awaited_stop
 from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.storage.lock import locked
 
@@ -49,7 +52,7 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
     ui: str | Address | None = None,
     shadow: str | Sequence[str] = (),
 ) -> Summary:
-    """Run the pipeline file at `path` to its end or until Ctrl-C; return a summary.
+    """Run the pipeline file at `path` to its end or until a signal stops it; return a summary.
 
     During the run, all files that this process creates have the `file_mode` of the pipeline: it sets the
     umask.
@@ -94,23 +97,33 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
         errors.print(text, markup=False, soft_wrap=True)
 
     with (
+        awaited_stop() if pipeline.is_stream else nullcontext(threading.Event()) as stop,
         umask(pipeline.file_mode.umask),
         _lock(pipeline, say) as inherited,
         monitored(pipeline, say, is_quiet=quiet) as watched,
         traced(watched, say),
+        _quiet_py4j(),
     ):
-        run = watched.run = _start(pipeline, errors, console or Console(highlight=False), inherited)
+        try:
+            run = watched.run = _start(pipeline, errors, console or Console(highlight=False), inherited)
+        except Exception as error:
+            if stop.is_set():  # and Java has received the signal, too
+                raise KeyboardInterrupt from error
+            raise
         run.is_quiet = quiet
         if isinstance(run, StreamRun):
             run.accepts_source_change = accept_source_change
             run.accepts_older_checkpoint = accept_older_checkpoint
             run.load_again = load
+            run.stop = stop
         try:
-            with _quiet_py4j():
-                run.run()
-                run.close()
+            run.run()
+            run.close()
         except Exception as error:
-            raise run.failure or as_cep_error(error, run.places) from error
+            # A signal to the process group ends Java, too.
+            run.was_stopped = stop.is_set() and run.failure is None and not isinstance(error, CepError)
+            if not run.was_stopped:
+                raise run.failure or as_cep_error(error, run.places) from error
         finally:
             run.shared.remove()
     summary = run.totals.summary(time.monotonic() - run.started, was_stopped=run.was_stopped)
@@ -181,10 +194,17 @@ def _start(
 @contextmanager
 def _quiet_py4j() -> Iterator[None]:
     """Keep Py4J from printing traces of calls that are abandoned or whose error is raised anyway."""
-    logger = logging.getLogger("py4j")
+    logger, root = logging.getLogger("py4j"), logging.getLogger()
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
+    root.addFilter(_is_not_of_py4j)
     try:
         yield
     finally:
+        root.removeFilter(_is_not_of_py4j)
         logger.setLevel(before)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Return False for what Py4J writes to the root logger: a trace of an interrupted call."""
+    return Path(record.pathname).parent.name != "py4j"

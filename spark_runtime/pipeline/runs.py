@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
-from types import FrameType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -290,8 +288,9 @@ class BatchRun(PipelineRun):
 
 @dataclass
 class StreamRun(PipelineRun):
-    """A pipeline as a stream; `was_stopped` says whether Ctrl-C ended it."""
+    """A pipeline as a stream; `was_stopped` says whether `stop`, which a signal sets, ended it."""
 
+    stop: threading.Event = field(default_factory=threading.Event)
     accepts_source_change: bool = False
     accepts_older_checkpoint: bool = False
     told_absent: set[str] = field(default_factory=set)  # streams whose first events have arrived
@@ -448,7 +447,9 @@ class StreamRun(PipelineRun):
         self.errors.print(text, markup=False, soft_wrap=True)
 
     def _run_query(self, made: _Query, finishes: bool) -> bool:
-        """Run the query to its end; return whether Ctrl-C ended it."""
+        """Run the query to its end; return whether a signal ended it."""
+        if self.stop.is_set():
+            return True
         reloading = self.reloading
         assert reloading is not None
         change = made.flow.change
@@ -480,26 +481,25 @@ class StreamRun(PipelineRun):
         callbacks = Callbacks(self.spark)
         self.query = query = self._start_query(made, batches, callbacks)
         ended = threading.Event()
-        # Ctrl-C and SIGTERM are noticed while the main thread waits here, but not while it waits in Java.
+        # Signals are noticed while the main thread waits here, but not while it waits in Java.
         waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
         waiter.start()
-        with _awaited_interrupt() as interrupted:
-            while not ended.wait(_POLL_SECONDS):
-                if interrupted.is_set() and not batches.stopped.is_set():
-                    # The running batch is abandoned; the next run repeats and overwrites it.
-                    batches.stop()
-                    query.stop()
-                elif reloading.look(time.monotonic()):
-                    turn.leaves.set()
-                if self.pipeline.is_live and self.ledger is not None:
-                    self.ledger.alive(time.time())
+        while not ended.wait(_POLL_SECONDS):
+            if self.stop.is_set() and not batches.stopped.is_set():
+                # The running batch is abandoned; the next run repeats and overwrites it.
+                batches.stop()
+                query.stop()
+            elif reloading.look(time.monotonic()):
+                turn.leaves.set()
+            if self.pipeline.is_live and self.ledger is not None:
+                self.ledger.alive(time.time())
         batches.add_seconds()
         callbacks.close()
         # Not otherwise: to translate an error from Java takes 60 ms.
-        if not self.has_ended and not interrupted.is_set() and (error := query.exception()) is not None:
+        if not self.has_ended and not self.stop.is_set() and (error := query.exception()) is not None:
             raise error
         batches.close(self.totals.counts)
-        return interrupted.is_set()
+        return self.stop.is_set()
 
     def _tell_absent(self) -> None:
         """Report once, for each continuous stream, the fields that rules read and its first events lack."""
@@ -625,27 +625,3 @@ def _wait(query: StreamingQuery, ended: threading.Event) -> None:
         pass
     finally:
         ended.set()
-
-
-@contextmanager
-def _awaited_interrupt() -> Iterator[threading.Event]:
-    """Make Ctrl-C and SIGTERM set an event; the second one interrupts as usual.
-
-    An exception would interrupt a call to Java, and break that connection.
-    """
-    noted = threading.Event()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if noted.is_set():
-            raise KeyboardInterrupt
-        noted.set()
-
-    if threading.current_thread() is not threading.main_thread():  # only the main thread gets interrupts
-        yield noted
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

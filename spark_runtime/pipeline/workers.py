@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
@@ -23,9 +24,10 @@ def start_warming(spark: SparkSession, programs: Sequence[Program]) -> threading
     """Start loading what programs need in a worker for each core; return the thread that waits for them."""
 
     def warm() -> None:
-        n = spark.sparkContext.defaultParallelism
-        frame = spark.range(0, n, 1, n).mapInArrow(partial(_load, programs), "id bigint")
-        frame.write.format("noop").mode("overwrite").save()
+        with suppress(Exception):  # what fails here fails again in the run, and is reported there
+            n = spark.sparkContext.defaultParallelism
+            frame = spark.range(0, n, 1, n).mapInArrow(partial(_load, programs), "id bigint")
+            frame.write.format("noop").mode("overwrite").save()
 
     application = str(spark.sparkContext.applicationId)
     # A daemon thread: Ctrl-C does not wait for it.

@@ -19,6 +19,7 @@ from cep.errors import SetupError
 from spark_runtime.sessions.installed import check_pyspark
 from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.run_folder import RunFolder, is_quiet, messages_of, open_run_folder, places
+from spark_runtime.sessions.signals import deferred, own_handler
 from spark_runtime.sessions.worker_python import choose_workers_python
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def session(
             "this process uses Spark Connect; a pipeline and `session` need Spark's Java in this process",
             "call detect with the session that exists; or start cep run or spark-submit without SPARK_REMOTE",
         )
-    with _errors_named(settings or {}):
+    with _errors_named(settings or {}), own_handler():
         return _session(SparkSession.getActiveSession(), settings, name, is_short, inherited)
 
 
@@ -317,10 +318,11 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
         **java.environment(folder.path),
     }
     descriptors = (*inherited, *(one.lock for one in folders))
-    with folder.log.open("wb") as stream, _in_environment(environment), _temporary_files_in(folder.path):
-        options = {"stdout": stream, "stderr": stream, "pass_fds": descriptors}
-        gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
-    atexit.register(_remove_at_exit, folders, gateway)
+    with deferred():
+        with folder.log.open("wb") as stream, _in_environment(environment), _temporary_files_in(folder.path):
+            options = {"stdout": stream, "stderr": stream, "pass_fds": descriptors}
+            gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+        atexit.register(_remove_at_exit, folders, gateway)
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 

@@ -504,3 +504,42 @@ def test_ctrl_c_stops_a_stream_and_prints_the_summary(tmp_path: Path) -> None:
     assert "stopped: the next run continues from here" in errors
     assert "Traceback" not in errors + output
     assert "events " in errors
+
+
+def test_a_signal_while_java_starts_stops_the_stream_and_leaves_no_java(tmp_path: Path) -> None:
+    write_json(tmp_path / "events", random_events(10, 20), 1)
+    more = f'trigger: "1 second"\nlineage: {tmp_path / "lineage.jsonl"}'
+    file = write_pipeline(tmp_path, "format: json, path: events", more)
+    place = tmp_path / "place"
+    place.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cep", "run", str(file)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(place), "SPARK_LOCAL_DIRS": str(place)},
+    )
+    children: list[str] = []
+    try:
+        while not children:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+            tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+            found = " ".join(path.read_text() for path in tasks).split()
+            children = [
+                pid for pid in found if b"org.apache.spark" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ]
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)  # a shell forwards what the group has received
+        output, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    assert "stopped: the next run continues from here" in errors
+    assert "Traceback" not in errors + output
+    while any(Path(f"/proc/{pid}").exists() for pid in children):  # the alarm of tests/conftest.py ends it
+        time.sleep(0.05)
+    assert list(place.iterdir()) == []
+    kinds = [json.loads(line)["eventType"] for line in (tmp_path / "lineage.jsonl").read_text().splitlines()]
+    assert kinds == ["START", "ABORT"]

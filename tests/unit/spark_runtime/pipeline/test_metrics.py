@@ -295,6 +295,8 @@ def test_a_stream_is_starting_waiting_running_and_ended(tmp_path: Path) -> None:
     run = found.run.batches
     assert run is not None
     assert health_of(Watched(found.pipeline)).state is State.STARTING
+    assert health_of(found).state is State.STARTING
+    found.run.query = cast(Any, object())
     assert health_of(found).state is State.WAITING
     put(tmp_path, "a.json")
     assert isinstance(run.next(0), Plan)

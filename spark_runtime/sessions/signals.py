@@ -1,0 +1,125 @@
+"""Ctrl-C, SIGTERM and SIGHUP: an exception within a call to Java would break that connection."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""The signals with which a supervisor and a closed terminal end a process."""
+
+_SAME_REQUEST_S = 1.0
+"""A shell that forwards a signal, which its process group has received, does so within this time."""
+
+_MOST_DEFERRED = 3
+
+
+@contextmanager
+def awaited_stop() -> Iterator[threading.Event]:
+    """Make a signal set the event; one that comes more than a second later interrupts as usual.
+
+    A signal that is ignored, such as SIGHUP under ``nohup``, stays so. In another thread than the main one,
+    nothing sets the event.
+    """
+    noted, first, terminals = threading.Event(), 0.0, _terminals()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal first
+        if number == signal.SIGHUP:
+            _leave(terminals)
+        if not noted.is_set():
+            first = time.monotonic()
+            noted.set()
+        elif time.monotonic() - first > _SAME_REQUEST_S:
+            raise KeyboardInterrupt
+
+    with _handled_by(note):
+        yield noted
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """In this context let signals wait for its end, where the first one is raised again.
+
+    While Java starts, nobody could end it.
+    """
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        if len(noted) > _MOST_DEFERRED:  # Java does not start
+            raise KeyboardInterrupt
+
+    try:
+        with _handled_by(note):
+            yield
+    finally:  # also if Java does not start because it has received the signal, too
+        for number in noted[:1]:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def own_handler() -> Iterator[None]:
+    """Keep a handler of Ctrl-C that is not Python's: PySpark replaces it when it starts.
+
+    PySpark's one cancels all jobs through Py4J, which the interrupted thread may be using.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    # PySpark's one of an earlier session would cancel the jobs of that one.
+    is_own = before is not signal.default_int_handler and "pyspark" not in getattr(before, "__module__", "")
+    if is_own and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupt_on_ending() -> None:
+    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does, unless they are ignored."""
+    terminals = _terminals()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave(terminals)
+        raise KeyboardInterrupt
+
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+def ignore_all() -> None:
+    """Ignore the signals: the process has stopped, and is to end with the exit code that says so."""
+    for number in (signal.SIGINT, *_ENDING):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _terminals() -> list[int]:
+    """Return which of standard output and standard error are a terminal: once it is closed, none is."""
+    return [number for number in (1, 2) if os.isatty(number)]
+
+
+def _leave(terminals: Sequence[int]) -> None:
+    """Write to nothing what would go to a terminal that was closed: an error would hide the end."""
+    for number in terminals:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """In this context let `handler` handle the signals that are not ignored."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_ENDING)}
+    before = {number: found for number, found in before.items() if found is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, found in before.items():
+            signal.signal(number, found)
