@@ -58,7 +58,7 @@ def deferred() -> Iterator[None]:
     try:
         with _handled_by(note):
             yield
-    finally:  # also if Java does not start because it has received the signal, too
+    finally:  # even if the signal has ended Java, too
         for number in noted[:1]:
             signal.raise_signal(number)
 
