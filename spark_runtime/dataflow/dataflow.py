@@ -261,6 +261,8 @@ class Dataflow:
 def _parcels_of(rows: DataFrame, schema: pa.Schema | None, reader: Reads) -> DataFrame:
     """Return the parcels that `reader` makes of rows; `schema`: their columns, else Spark is asked for them.
 
+    Columns that are opaque in rules are strings in `schema`, but become strings only in the reader.
+
     PySpark reads a dot in a name as a field of a struct. Columns with such names get others on the way.
     """
     names = tuple(rows.columns if schema is None else schema.names)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from cep.counts import Counts
 from cep.errors import InputError
+from cep.expression import Type
 from cep.formats import dead_letter
 from cep.formats.ahead import ANY_TIME_US, AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked, with_columns, without
@@ -22,7 +23,7 @@ from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.files import BadFile, Reading, refused_chunk, text_reader, values_in_path
 from cep.formats.lines import Lines, lines_of_column, without_returns
 from cep.formats.text.text_files import lines_as_utf8
-from cep.schema.arrow_values import json_rows, valid_texts
+from cep.schema.arrow_values import json_rows, json_value, opaque_column, valid_texts
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.dataflow.message_frames import NOWHERE
@@ -123,7 +124,7 @@ class RowReader:
     def _chunk(self, name: str, rows: pa.Table, ahead: AheadGuard) -> Chunk:
         named = values_in_path(name, self.stream, self.reading.pattern)
         schema = event_table_schema(without(self.stream, named))
-        rows, broken = _with_texts(rows, name)
+        rows, broken = _with_texts(rows, self.stream, name)
         bad = rows.filter(pc.is_valid(rows.column(MISFIT)))
         rows = rows.filter(pc.is_null(rows.column(MISFIT)))
         positions = rows.column(POSITION).to_numpy()
@@ -146,20 +147,45 @@ def _with_more(chunk: Chunk, dead_letters: pa.Table) -> Chunk:
     return replace(chunk, dead_letters=pa.concat_tables([chunk.dead_letters, dead_letters]))
 
 
-def _with_texts(rows: pa.Table, source: str) -> tuple[pa.Table, pa.Table]:
-    """Return the rows whose strings are text, and the others as dead letters; Spark checks no strings."""
-    bad = np.zeros(rows.num_rows, np.bool_)
-    for column in rows.combine_chunks().columns:
-        if pa.types.is_string(column.type) and column.num_chunks:
-            bad |= valid_texts(column.chunk(0))[1]
-    if not bad.any():
+def with_texts(rows: pa.Table, stream: Stream) -> tuple[pa.Table, dict[int, str]]:
+    """Return typed events with opaque columns as the strings of rules, and why some rows are no events.
+
+    The text of an opaque value is the same as without Spark, whose own JSON has other numbers. Spark does not
+    check strings.
+    """
+    reasons: dict[int, str] = {}
+    for at, (name, column) in enumerate(zip(rows.column_names, rows.combine_chunks().columns, strict=True)):
+        field = stream.field(name)
+        values = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        if field is not None and field.type is Type.OPAQUE:
+            texts, bad = opaque_column(values, field.column_type)
+            rows = rows.set_column(at, name, texts)
+            for row in np.flatnonzero(bad).tolist():
+                reasons.setdefault(row, dead_letter.wrong_type(field, json_value(values[row])))
+        elif pa.types.is_string(column.type):
+            for row in np.flatnonzero(valid_texts(values)[1]).tolist():
+                reasons.setdefault(row, dead_letter.NOT_UTF8)
+    return rows, reasons
+
+
+def _with_texts(given: pa.Table, stream: Stream, source: str) -> tuple[pa.Table, pa.Table]:
+    """Return the rows with the strings of rules, see `with_texts`, and those without as dead letters."""
+    rows, reasons = with_texts(given, stream)
+    if not reasons:
         return rows, DEAD_LETTER_SCHEMA.empty_table()
-    broken = rows.filter(pa.array(bad)).combine_chunks()
+    bad = np.zeros(rows.num_rows, np.bool_)
+    bad[list(reasons)] = True
+    broken = given.filter(pa.array(bad)).combine_chunks()
     n = broken.num_rows
     positions = broken.column(POSITION) if POSITION in broken.column_names else [NOWHERE] * n
     own = [name for name in broken.column_names if name not in (PATH, POSITION, MISFIT)]
     raws = [text for batch in broken.select(own).to_batches() for text in json_rows(batch)]
-    columns = [[dead_letter.NOT_UTF8] * n, [dead_letter.printable(source)] * n, positions, raws]
+    columns = [
+        [reasons[row] for row in sorted(reasons)],
+        [dead_letter.printable(source)] * n,
+        positions,
+        raws,
+    ]
     return rows.filter(pa.array(~bad)), pa.table(columns, schema=DEAD_LETTER_SCHEMA)
 
 
@@ -189,7 +215,7 @@ class TypedReader:
         freeze_loaded()
         keys, counts = self.packer.keys_of(self.stream), Counts()
         for batch in batches:
-            events, broken = _with_texts(pa.Table.from_batches([batch]), self.stream.name)
+            events, broken = _with_texts(pa.Table.from_batches([batch]), self.stream, self.stream.name)
             chunk = Chunk(events, DEAD_LETTER_SCHEMA.empty_table())
             if self.is_checked or self.stream.table is not None:
                 nowhere = np.full(len(events), NOWHERE, np.int64)  # a row of a DataFrame has no number

@@ -44,13 +44,6 @@ _WIDTH = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _OUR_OWN = "_#"
 """Columns whose names start with these do not belong to a stream."""
 
-_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timeZone": "UTC",
-}
-"""Options for writing JSON as `cep.schema.column_types` does."""
-
 SPARK_TYPES: dict[pa.DataType, T.DataType] = {
     pa.bool_(): T.BooleanType(),
     pa.int64(): T.LongType(),
@@ -146,9 +139,9 @@ def typed_events(
 ) -> DataFrame:
     """Return the fields of `stream` in the types of rules: bigint, double, times as microseconds.
 
-    Spark is asked for the schema unless it is given. A timestamp without a zone is in the session's time
-    zone, as everywhere in Spark. Raises InputError: a declared column is missing, or its type cannot be
-    converted to the declared one.
+    Opaque columns become texts in the workers (`frame_readers.with_texts`). Spark is asked for the schema
+    unless it is given. A timestamp without a zone is in the session's time zone, as everywhere in Spark.
+    Raises InputError: a declared column is missing, or its type cannot be converted to the declared one.
     """
     schema = schema or frame.schema
     missing = [field.column for field in stream.fields if _kind_of(schema, field) is None]
@@ -254,10 +247,8 @@ def _require_type(field: Field, kind: T.DataType) -> None:
 def _typed(field: Field, kind: T.DataType) -> SparkColumn:
     column = value_at(field)
     match field.type:
-        case Type.OPAQUE if field.ddl == "binary":
-            return F.base64(column)
         case Type.OPAQUE:
-            return F.to_json(column, _JSON)
+            return column if _zoned(kind) == kind else column.cast(_zoned(kind))
         case Type.BIGINT | Type.STRING:
             # A string loses its collation: rules compare byte by byte, also where Spark tests conditions.
             return column.cast("bigint" if field.type is Type.BIGINT else "string")
@@ -281,6 +272,20 @@ def _typed(field: Field, kind: T.DataType) -> SparkColumn:
             return F.unix_micros(column.cast("timestamp") if isinstance(kind, T.TimestampNTZType) else column)
         case _:
             return column
+
+
+def _zoned(kind: T.DataType) -> T.DataType:
+    """Return the type of an opaque value whose times are points in time."""
+    match kind:
+        case T.TimestampNTZType():
+            return T.TimestampType()
+        case T.ArrayType():
+            return T.ArrayType(_zoned(kind.elementType), kind.containsNull)
+        case T.MapType():
+            return T.MapType(kind.keyType, _zoned(kind.valueType), kind.valueContainsNull)
+        case T.StructType():
+            return T.StructType([T.StructField(of.name, _zoned(of.dataType), of.nullable) for of in kind])
+    return kind
 
 
 def _times_of_integers(column: SparkColumn, unit: str) -> SparkColumn:

@@ -8,10 +8,11 @@ from cep.errors import InputError
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.compat.driver import to_arrow
+from spark_runtime.dataflow.frame_readers import with_texts
 from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.schema import typed_events
 from spark_runtime.tables.content import Content
-from spark_runtime.tables.rows import require_few, require_keys
+from spark_runtime.tables.rows import require_few, require_keys, unusable
 
 
 def frame_content(frame: DataFrame | MessageFrame, table: Stream) -> Content:
@@ -30,7 +31,10 @@ def frame_content(frame: DataFrame | MessageFrame, table: Stream) -> Content:
     typed = typed_events(frame, table)
     most = table.table.max_rows
     found = to_arrow(typed if most is None else typed.limit(most + 1))
-    rows = found.cast(event_table_schema(table))
-    require_few(table, rows.num_rows)
+    require_few(table, found.num_rows)
+    rows, reasons = with_texts(found, table)
+    for row, reason in reasons.items():
+        raise unusable(table, "its DataFrame", f"row {row + 1:,}: {reason}")
+    rows = rows.cast(event_table_schema(table))
     require_keys(table, rows, "its DataFrame")
     return Content.of(rows)

@@ -19,6 +19,7 @@ from cep.schema.stream import Stream
 from cep.settings.schema_file import parse_streams
 from spark_runtime import detect
 from spark_runtime.compat.driver import to_arrow
+from spark_runtime.dataflow.frame_readers import with_texts
 from spark_runtime.dataflow.schema import misfits, typed_events
 from tests.unit.schema import test_array_elements as array_elements
 
@@ -208,5 +209,6 @@ def test_a_nested_field_that_is_not_there_is_one_clear_error(spark: SparkSession
 def test_elements_of_arrays_are_those_of_a_file(spark: SparkSession, tmp_path: Path) -> None:
     array_elements.write_parquet(tmp_path / "a.parquet")
     frame = spark.read.parquet(str(tmp_path / "a.parquet"))
-    found = typed_events(frame, array_elements.stream_of())
-    assert [row.asDict() for row in found.orderBy("ts").collect()] == array_elements.expected()
+    stream = array_elements.stream_of()
+    found, reasons = with_texts(to_arrow(typed_events(frame, stream).orderBy("ts")), stream)
+    assert (found.to_pylist(), reasons) == (array_elements.expected(), {})

@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from cep.compiler.compile import compile_sources
 from cep.errors import Source
 from cep.local.match_file import match_file
+from cep.rulebook import load_rules
+from cep.settings.schema_file import load_streams
 from spark_runtime import detect
 from spark_runtime.dataflow.schema import stream_of_schema
 from tests.spark.events import comparable, drain, spark_rows
@@ -43,6 +45,35 @@ def _frame(spark: SparkSession) -> DataFrame:
         ("far", datetime(2030, 1, 1, tzinfo=UTC), 7, None, None, None, None),
     ]
     return spark.createDataFrame(rows, DDL)
+
+
+def test_numbers_and_times_without_a_zone_have_the_texts_of_a_local_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark's own JSON has 1.0E7, and no zone; a time without one is in the zone of the session."""
+    kinds = (
+        "k string, ts timestamp, a array<double>, f map<string,float>, d array<decimal(18,10)>, "
+        "raw binary, w struct<t:timestamp>"
+    )
+    (tmp_path / "streams.yaml").write_text(f"streams: {{s: {{event_time: ts, schema: '{kinds}'}}}}")
+    rule = "RULE r FROM s PARTITION BY k PATTERN x ALL ROWS PER MATCH"
+    streams = load_streams(tmp_path / "streams.yaml")
+    frame = spark.sql(
+        "SELECT 'k' AS k, timestamp'2024-05-01' AS ts, array(1e7D, 1e20D, 1e-5D, double('NaN'), 0.1D) AS a, "
+        "map('x', 1e7F, 'y', 0.1F) AS f, array(0.0000000001BD::decimal(18,10)) AS d, "
+        "repeat('x', 100)::binary AS raw, struct(timestamp_ntz'2024-05-01 12:00:00' AS t) AS w"
+    )
+    frame.coalesce(1).write.parquet(str(tmp_path / "events"))
+    (expected,) = match_file(load_rules(rule, streams), tmp_path / "events").matches.to_pylist()
+    assert expected["event"]["a"] == '[10000000.0,1e+20,1e-05,"NaN",0.1]'
+    assert expected["event"]["w"] == '{"t":"2024-05-01T12:00:00.000000Z"}'
+    assert comparable(spark_rows(detect(frame, rule, streams=streams))) == comparable([expected])
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        (found,) = spark_rows(detect(frame, rule, streams=streams))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert found["event"]["w"] == '{"t":"2024-05-01T03:00:00.000000Z"}'
 
 
 def test_a_batch_and_a_stream_report_what_a_local_run_does(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,30 @@ def test_a_row_of_a_dataframe_with_a_string_that_is_no_text_is_no_event(is_check
     expected = [("not UTF-8 text", '{"ts":2,"k":"\ufffd"}')] if is_checked else []
     dead = chunk.dead_letters.to_pylist()
     assert [(row["reason"], row["raw"]) for row in dead] == expected
+
+
+@pytest.mark.parametrize("is_checked", [False, True])
+def test_opaque_values_have_the_texts_that_they_have_without_spark(is_checked: bool) -> None:
+    """A value that Python cannot hold is a dead letter, as in a Parquet file."""
+    stream = replace(
+        STREAM, fields=(*STREAM.fields, Field("a", "array<double>"), Field("b", "array<timestamp>"))
+    )
+    numbers = pa.array([[1e7, 1e20, 1e-5, None], None, []], pa.list_(pa.float64()))
+    times = pa.array([[0], None, [2**62]], pa.list_(pa.int64())).cast(
+        pa.list_(pa.timestamp("us", "Asia/Tokyo"))
+    )
+    batch = pa.record_batch(
+        [pa.array([1, 2, 3]), pa.array(["x"] * 3), numbers, times], names=["ts", "k", "a", "b"]
+    )
+    packed = Packed()
+    assert list(TypedReader(packed, stream, is_checked=is_checked)([batch])) == []  # type: ignore[arg-type]
+    (chunk,) = packed.chunks
+    assert chunk.events.column("a").to_pylist() == ["[10000000.0,1e+20,1e-05,null]", None]
+    assert chunk.events.column("b").to_pylist() == ['["1970-01-01T00:00:00.000000Z"]', None]
+    dead = [row["reason"] for row in chunk.dead_letters.to_pylist()]
+    assert [reason.partition(":")[0] for reason in dead] == [
+        "field `b` is not of type array<timestamp>"
+    ] * is_checked
 
 
 def test_a_column_of_messages_that_is_no_text_is_a_dead_letter() -> None:
