@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cep.errors import InputError
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def wrong_argument(name: str, value: object, wanted: str) -> InputError:
@@ -48,6 +51,28 @@ def parameters_of(value: Any) -> Mapping[str, str]:
         wanted = 'values as they are written in rules, by the names of the parameters: {"small": "4"}'
         raise wrong_argument("parameters", value, wanted)
     return given
+
+
+def flag_of(name: str, value: Any) -> bool:
+    """Return an argument that is True or False. Raises InputError: it is neither (E0827)."""
+    if not isinstance(value, bool):
+        raise wrong_argument(name, value, "True or False")
+    return value
+
+
+def count_of(name: str, value: Any) -> int:
+    """Return an argument that is a whole number above 0. Raises InputError: it is none (E0827)."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise wrong_argument(name, value, "a whole number above 0")
+    return value
+
+
+def choice_of(name: str, value: Any, choices: type[_Choice]) -> _Choice:
+    """Return an argument that is one of `choices`, or its text. Raises InputError: it is none (E0827)."""
+    try:
+        return choices(value)
+    except ValueError:
+        raise wrong_argument(name, value, " or ".join(f'"{choice}"' for choice in choices)) from None
 
 
 def path_of(name: str, value: Any) -> Path:

@@ -93,11 +93,12 @@ _MAX_SHOWN = 8
 """Rules that the text of a rule set shows."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RuleSet:
     """Compiled rules that run together: a program for each set of streams and key.
 
-    It is sent to executors by value and has no state.
+    It is sent to executors by value and has no state. A rule set is equal only to itself: to compare rules,
+    compare their `versions`.
 
     Parameters
     ----------

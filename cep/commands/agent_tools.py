@@ -243,7 +243,7 @@ def why(  # noqa: PLR0913 - an argument of the tool is an argument
         counted: dict[str, Any] = as_data(funnel(with_steps(found)), source)
         return counted
     at_us = None if at is None else time_asked(at)
-    answer = told(found, found.key_of(key), at_us, limit)
+    answer = told(found, found.key_of(key, is_option=False), at_us, limit)
     data: dict[str, Any] = as_data(answer, source)
     return data
 

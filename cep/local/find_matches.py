@@ -14,11 +14,12 @@ from typing import Any, Literal, overload
 
 import pyarrow as pa
 
+from cep.arguments import flag_of
 from cep.compiler.compile import compile_sources
 from cep.engine.chains.chain import Chain
 from cep.engine.tables.tables import GivenTable
 from cep.errors import InputError, Source
-from cep.local.given_events import GivenEventsError, event_table
+from cep.local.given_events import event_tables
 from cep.rule_files import STREAMS_FILE
 from cep.rule_set import RuleSet
 from cep.rulebook import load_rules
@@ -72,10 +73,10 @@ def find_matches(
         The result of `load_streams`, or the path of a streams file. None: the nearest ``streams.yaml``.
     rows
         A list of dictionaries, or a table: a pandas or Polars DataFrame, an Arrow table. If the rules read
-        several streams or tables, rows by name: ``{"logins": [...], "transfers": df}``. A column that is
-        missing from a dictionary is NULL. A time is a string in the form that the stream declares, a
-        datetime, or a number in the column's `unit`; without a `unit`, in microseconds since 1970. A datetime
-        without a zone is a time in the column's `zone`.
+        several streams or tables, rows by name: ``{"logins": [...], "transfers": df}``; one that is not named
+        has no rows. A column that is missing from a dictionary is NULL. A time is a string in the form that
+        the stream declares, a datetime, or a number in the column's `unit`; without a `unit`, in microseconds
+        since 1970. A datetime without a zone is a time in the column's `zone`.
     as_table
         Return an Arrow table, with the columns of all rules; ``to_pandas()`` makes it a DataFrame.
     parameters
@@ -87,11 +88,11 @@ def find_matches(
         The rules are wrong, or there are none. The error's `diagnostics` hold all problems.
     InputError
         The rows do not fit the stream (E0832); this error is also a ValueError. Or an argument is of another
-        type (E0827), or `parameters` are given for rules that are already compiled (E0828).
+        type (E0827), or `streams` or `parameters` are given for rules that are already compiled (E0828).
     """
+    flag_of("as_table", as_table)
     compiled = _compiled(rules, streams, parameters)
-    given = _by_name(compiled, rows)
-    tables = {name: event_table(stream, given.get(name, ())) for name, stream in compiled.inputs.items()}
+    tables = event_tables(compiled, rows)
     static = {
         name: GivenTable(table, tables[name]) for name, table in compiled.tables.items() if table.is_static
     }
@@ -114,25 +115,12 @@ def _compiled(
     parameters: Mapping[str, str] | None,
 ) -> RuleSet:
     if isinstance(rules, RuleSet):
-        if parameters:
-            raise InputError(
-                "E0828", "parameters cannot be given here", "give it to load_rules, or rule texts here"
-            )
+        for name, is_given in (("streams", streams is not None), ("parameters", bool(parameters))):
+            if is_given:
+                raise InputError(
+                    "E0828", f"{name} cannot be given here", "give it to load_rules, or rule texts here"
+                )
         return rules
     if not isinstance(rules, Source):
         return load_rules(rules, streams, parameters=parameters)
     return compile_sources([rules], declared_streams(streams or STREAMS_FILE), parameters=parameters).rule_set
-
-
-def _by_name(rules: RuleSet, rows: Any) -> Mapping[str, Any]:
-    """Return the events by stream."""
-    known = ", ".join(sorted(rules.inputs))
-    if not isinstance(rows, Mapping):
-        if len(rules.inputs) > 1:
-            raise GivenEventsError("E0832", "the rules read several streams", f"give rows by name: {known}")
-        return dict.fromkeys(rules.inputs, rows)
-    if unknown := sorted(rows.keys() - rules.inputs.keys()):
-        raise GivenEventsError(
-            "E0832", f"no rule reads stream {', '.join(unknown)}", f"give rows by name: {known}"
-        )
-    return rows

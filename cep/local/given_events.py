@@ -24,6 +24,7 @@ from cep.expression import Type
 from cep.formats.ahead import ANY_TIME_US, AheadGuard
 from cep.formats.chunks import unusable
 from cep.formats.dead_letter import invalid_event_time
+from cep.rule_set import RuleSet
 from cep.schema.arrow_columns import element_kind, element_of, kind_at, typed_column, without_views, word_of
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.arrow_values import json_value
@@ -45,6 +46,24 @@ _SAMPLE_TIME = datetime(2024, 5, 31, 18, 30, tzinfo=UTC)
 
 class GivenEventsError(InputError, ValueError):
     """Events from a program do not fit their stream."""
+
+
+def event_tables(rules: RuleSet, rows: Any) -> dict[str, pa.Table]:
+    """Return events as the tables of the streams of `rules`, by name.
+
+    `rows` are the events of the only stream, or of several by name. Raises GivenEventsError: they are of no
+    stream of the rules, or they do not fit it.
+    """
+    known = ", ".join(sorted(rules.inputs))
+    if not isinstance(rows, Mapping):
+        if len(rules.inputs) > 1:
+            raise GivenEventsError("E0832", "the rules read several streams", f"give rows by name: {known}")
+        rows = dict.fromkeys(rules.inputs, rows)
+    if unknown := [str(name) for name in rows if name not in rules.inputs]:
+        raise GivenEventsError(
+            "E0832", f"no rule reads stream {', '.join(sorted(unknown))}", f"give rows by name: {known}"
+        )
+    return {name: event_table(stream, rows.get(name, ())) for name, stream in rules.inputs.items()}
 
 
 def event_table(stream: Stream, events: Any) -> pa.Table:

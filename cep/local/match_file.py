@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cep.arguments import path_of
+from cep.arguments import choice_of, flag_of, path_of, wrong_argument
 from cep.arrays import I64
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
@@ -74,15 +74,25 @@ def match_file(
     file_format: str | None = None,
     *,
     as_stream: bool = False,
-    on_bad_file: BadFile = BadFile.FAIL,
+    on_bad_file: BadFile | str = BadFile.FAIL,
     on_chunk: Callable[[Chunk], None] | None = None,
 ) -> Result:
     """Return the matches of `rules` over the events of a file or directory, or of one for each stream.
 
     `rules` are the result of `load_rules`, or a rule file or a folder of rule files, with the nearest
     ``streams.yaml``. See `match_chunks` for `as_stream`, `cep.formats.files` for the errors and
-    `on_bad_file`. `on_chunk` is called with what has been read, before it is matched.
+    `on_bad_file`, a `BadFile` or its text. `on_chunk` is called with what has been read, before it is
+    matched.
+
+    Raises RuleError: the rules are wrong. InputError: the input cannot be read, or an argument is of another
+    type (E0827).
     """
+    flag_of("as_stream", as_stream)
+    on_bad_file = choice_of("on_bad_file", on_bad_file, BadFile)
+    if file_format is not None and not isinstance(file_format, str):
+        raise wrong_argument("file_format", file_format, "the name of a format, or None")
+    if on_chunk is not None and not callable(on_chunk):
+        raise wrong_argument("on_chunk", on_chunk, "a function, or None")
     rules = rules if isinstance(rules, RuleSet) else load_rules(rules)
     chunks = read_inputs(rules, path, file_format, on_bad_file=on_bad_file, on_chunk=on_chunk)
     return match_chunks(rules, chunks, as_stream=as_stream)

@@ -121,9 +121,9 @@ class Replay:
         kinds = tuple(program.type_of(name) for name in program.key_columns)
         return Keys(self.events.select(list(program.key_columns)), program.key, kinds)
 
-    def key_of(self, texts: Sequence[str]) -> tuple[Any, ...]:
+    def key_of(self, texts: Sequence[str], *, is_option: bool = True) -> tuple[Any, ...]:
         """Return the key that is written as `texts`. See `Keys.find`."""
-        return self.keys.find(texts)
+        return replace(self.keys, is_option=is_option).find(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +136,14 @@ class Keys:
         The columns of the key, a row for each event.
     names, kinds
         The names and types of these columns.
+    is_option
+        Whether a key is asked for as ``--key``, not as an argument of a function.
     """
 
     table: pa.Table
     names: tuple[str, ...]
     kinds: tuple[Type, ...]
+    is_option: bool = True
 
     def find(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """Return the key that is written as `texts`: the values of the key columns.
@@ -181,8 +184,10 @@ class Keys:
         columns = ", ".join(self.names)
         known = [",".join(map(key_text, key, self.kinds)) for key in self._known(1000)]
         if text and text in known:  # a value has a comma
-            return InputError("E0898", f"{message} ({columns})", "write --key once for each value of the key")
+            advice = "write --key once for each value" if self.is_option else "give a list with each value"
+            return InputError("E0898", f"{message} ({columns})", f"{advice} of the key")
         near = suggestion(text, known[:200]) if text else None
+        sign, ask = ("--key ", "write --key") if self.is_option else ("", "give `key`")
         listed = (
             f"keys with the most events: {'; '.join(map(_short, known[:_MOST_KEYS]))}"
             if known
@@ -191,7 +196,7 @@ class Keys:
         return InputError(
             "E0898",
             f"{message} ({columns})",
-            f"did you mean --key {near}? {listed}" if near else f"write --key; {listed}",
+            f"did you mean {sign}{near}? {listed}" if near else f"{ask}; {listed}",
         )
 
 

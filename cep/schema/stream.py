@@ -239,6 +239,9 @@ class Stream:
     if its time is outside [`min_valid_us`, `max_valid_us`) or more than `max_ahead_us` ahead of the times
     around it (`cep.formats.ahead`). `csv` describes the CSV files of the stream. With a `device_clock`, the
     event time is not a column of the data: it is estimated. The event time of a static `table` is empty.
+
+    The functions that use a stream refuse one that a streams file could not declare: with an InputError a
+    setting of another type (E0827), with a RuleError another value, such as an event time that is no column.
     """
 
     name: str

@@ -23,7 +23,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
+from zoneinfo import available_timezones
 
 _MONTH_NAMES = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -94,6 +95,15 @@ _SIGN = re.compile(r"%(-?)(.?)|[^%]+", re.DOTALL)
 
 _DAY_US = 86_400_000_000
 _EPOCH = date(1970, 1, 1)
+
+
+ZONE_ADVICE = "a name such as Europe/Berlin, America/New_York or UTC"
+
+
+@cache
+def zones() -> frozenset[str]:
+    """Return the names of all time zones. `localtime`, the zone of this machine, is not one of them."""
+    return frozenset(available_timezones() - {"localtime"})
 
 
 class FormatError(ValueError):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from zoneinfo import available_timezones
 
 import yaml
 
@@ -29,11 +27,12 @@ from cep.schema.stream import (
     Stream,
     canonical_ddl,
 )
-from cep.schema.time_formats import FormatError, read_format
+from cep.schema.time_formats import ZONE_ADVICE, FormatError, read_format, zones
 from cep.schema.time_literals import parse_timestamp
 from cep.settings import declared
 from cep.settings.csv_settings import CsvSettings
 from cep.settings.declared import Wrong, declared_settings, read
+from cep.settings.given_streams import sound_streams
 from cep.settings.places import Place, read_place
 from cep.settings.settings import Settings
 from cep.settings.source_file import read_source
@@ -99,15 +98,16 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
 def declared_streams(streams: str | Path | Stream | Mapping[str, Stream]) -> Mapping[str, Stream]:
     """Return the streams of an argument: they themselves, or those that a file declares.
 
-    Raises RuleError, see `load_streams`; or InputError: the argument is of another type (E0827).
+    Raises RuleError, see `load_streams`; or InputError: the argument is of another type (E0827). For streams
+    that a program declares see `sound_streams`.
     """
     match streams:
-        case Stream():
-            return {streams.name: streams}
         case str() | Path():
             return load_streams(streams)
+        case Stream():
+            return sound_streams({streams.name: streams})
         case Mapping() if all(isinstance(stream, Stream) for stream in streams.values()):
-            return streams
+            return sound_streams(streams)
     raise wrong_argument("streams", streams, "the path of a streams file, or what load_streams returns")
 
 
@@ -418,14 +418,14 @@ def _fits(document: Document, text: str, settings: dict[str, yaml.Node], ddl: st
 
 def _zone(settings: Settings, name: str) -> str | None:
     text = settings.text(name)
-    if text is None or text in _zones():
+    if text is None or text in zones():
         return text
     ending = text.rpartition("/")[2].casefold()
-    near = [name for name in sorted(_zones()) if name.rpartition("/")[2].casefold() == ending]
+    near = [name for name in sorted(zones()) if name.rpartition("/")[2].casefold() == ending]
     advice = f"did you mean `{near[0]}`? Write" if near else ""
-    if not _zones():
+    if not zones():
         advice = "this machine has no time zones: install the package tzdata, then write"
-    advice = f"{advice or 'write'} a name such as Europe/Berlin, America/New_York or UTC"
+    advice = f"{advice or 'write'} {ZONE_ADVICE}"
     no_zone = f"there is no time zone `{text}`"
     settings.problem("E0417", no_zone, name, "not a name of the time zone database", advice)
     return None
@@ -444,12 +444,6 @@ class ColumnSettings:
     format: str = declared.own(_format, "")
     zone: str = declared.own(_zone, "")
     place: Place = declared.own(_place, ((), ()), name="field")
-
-
-@cache
-def _zones() -> frozenset[str]:
-    """Return the names of all time zones. `localtime`, the zone of this machine, is not one of them."""
-    return frozenset(available_timezones() - {"localtime"})
 
 
 def _refuse_type(document: Document, kind: str, node: yaml.Node) -> None:

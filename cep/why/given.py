@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cep.arguments import count_of, wrong_argument
 from cep.compiler.automaton.build import Built
 from cep.errors import Source
-from cep.local.given_events import GivenEventsError, event_table
+from cep.local.given_events import GivenEventsError, event_tables
 from cep.rule_files import STREAMS_FILE
 from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_rulebook
 from cep.schema.stream import Stream
@@ -16,10 +21,12 @@ from cep.settings.schema_file import declared_streams
 from cep.why.reasons import Why, WhyRows
 from cep.why.rows import prepared, told
 
+_ONE_VALUE = (str, int, float, Decimal, date, np.generic, type(None))
+
 
 def find_reasons(
     rules: str | Path,
-    streams: str | Path | Mapping[str, Stream] | None,
+    streams: str | Path | Stream | Mapping[str, Stream] | None,
     rows: Any,
     key: Any,
     *,
@@ -31,7 +38,8 @@ def find_reasons(
     Parameters
     ----------
     rules
-        Rule text, or the path of a rule file or of a directory of rule files.
+        Rule text, or the path of a rule file or of a directory of rule files. The result of `load_rules` is
+        not enough: it does not contain the conditions as they are written.
     streams
         The result of `load_streams`, or the path of a streams file. None: the nearest ``streams.yaml``.
     rows
@@ -48,21 +56,31 @@ def find_reasons(
     RuleError
         The rules are wrong.
     InputError
-        The rows do not fit the stream (E0832), or no event has the key (E0898).
+        The rows do not fit the stream (E0832), or no event has the key (E0898). Or an argument is of another
+        type (E0827).
     """
+    if not isinstance(rules, str | Path):
+        raise wrong_argument(
+            "rules", rules, "rule text, or the path of a rule file or of a directory of them"
+        )
+    if rule is not None and not isinstance(rule, str):
+        raise wrong_argument("rule", rule, "the name of a rule, or None")
+    values = list(key) if isinstance(key, list | tuple) else [key]
+    if not all(isinstance(value, _ONE_VALUE) for value in values):
+        raise wrong_argument("key", key, "the value of PARTITION BY; a list if the key has several columns")
+    count_of("limit", limit)
     only = [] if rule is None else [rule]
+    declared = None if streams is None else declared_streams(streams)
     if is_rules(rules):
-        declared = declared_streams(streams or STREAMS_FILE)
+        declared = declared_streams(STREAMS_FILE) if declared is None else declared
         compiled = compile_texts([Source("rules", str(rules))], declared, only)
     else:
-        compiled = compile_rulebook(load_rulebook([rules], streams), only)
+        compiled = compile_rulebook(load_rulebook([rules], declared), only)
     if rule is None and len(compiled.rules) > 1:
         names = ", ".join(one.name for one in compiled.rules)
         raise GivenEventsError("E0832", "the rules are several", f"name one as `rule`: {names}")
     rule_set, chosen = compiled.rule_set, compiled.rules[-1]
-    named = rows if isinstance(rows, Mapping) else dict.fromkeys(rule_set.inputs, rows)
-    tables = {name: event_table(stream, named.get(name, ())) for name, stream in rule_set.inputs.items()}
+    tables = event_tables(rule_set, rows)
     built = [Built(one.typed, one.automaton) for one in compiled.rules]
     found = prepared(built, rule_set, chosen.name, tables, chosen.tree)
-    values = [str(value) for value in (key if isinstance(key, list | tuple) else [key])]
-    return told(found, found.key_of(values), limit=limit)
+    return told(found, found.key_of(list(map(str, values)), is_option=False), limit=limit)

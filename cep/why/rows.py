@@ -108,9 +108,9 @@ class RowReplay:
         rows = self.rows.select(list(self.rule.key)).rename_columns(schema.names).cast(schema)
         return replace(found, table=pa.concat_tables([found.table, rows]))
 
-    def key_of(self, texts: Sequence[str]) -> tuple[Any, ...]:
+    def key_of(self, texts: Sequence[str], *, is_option: bool = True) -> tuple[Any, ...]:
         """Return the key that is written as `texts`. See `Keys.find`."""
-        return self.keys.find(texts)
+        return replace(self.keys, is_option=is_option).find(texts)
 
 
 def row_replay(
