@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -27,9 +29,21 @@ CORE = [
 SURROUNDINGS = {"os", "platform", "random", "secrets", "socket", "tempfile", "time", "uuid"}
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return the nodes of a module: several tests visit those of all modules, which takes seconds."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten() -> Iterator[None]:
+    yield
+    nodes_of.cache_clear()
+
+
 @pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_core_reads_no_clock_no_environment_and_no_random_source(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         match node:
             case ast.Import(names=names):
                 assert not {name.name.split(".")[0] for name in names} & SURROUNDINGS
@@ -44,7 +58,7 @@ def test_the_core_reads_no_clock_no_environment_and_no_random_source(path: Path)
 @pytest.mark.parametrize("package", ["cep", "scenarios", "spark_runtime"])
 def test_nothing_executes_or_unpickles_what_it_reads(package: str) -> None:
     for path in sorted((ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             match node:
                 case ast.Call(func=ast.Name(id="eval" | "exec" | "__import__")):
                     pytest.fail(f"{path}:{node.lineno}: {ast.unparse(node)}")
@@ -60,7 +74,7 @@ def test_nothing_executes_or_unpickles_what_it_reads(package: str) -> None:
 @pytest.mark.parametrize("package", ["cep", "scenarios", "spark_runtime"])
 def test_eight_values_and_more_are_constructed_by_name(package: str) -> None:
     for path in sorted((ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             match node:
                 case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
                     is_class = name[:1].isupper() and not name.isupper()
@@ -158,7 +172,7 @@ def test_the_name_of_a_format_a_source_or_a_sink_is_compared_nowhere() -> None:
         f"{path.relative_to(ROOT)}: {ast.unparse(value)}"
         for package in ("cep", "scenarios", "spark_runtime")
         for path in sorted((ROOT / package).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         for value in compared(node)
         if names_one_of(words, value)
     ]
@@ -181,7 +195,7 @@ def test_a_format_a_source_and_a_sink_are_named_in_their_registration_only() -> 
     system = re.compile(r"^spark_runtime\.connectors\.(\w+)\.")
     for path in [*(ROOT / "cep").rglob("*.py"), *(ROOT / "spark_runtime").rglob("*.py")]:
         room = path.parent.name
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 assert not of_formats.match(node.module), f"{path}:{node.lineno}"
                 found = system.match(node.module)
@@ -259,12 +273,12 @@ def code_lines(source: str, function: ast.FunctionDef) -> int:
     return sum(bool(line) and not line.startswith("#") for line in code)
 
 
-def kernels_of(source: str) -> list[ast.FunctionDef]:
+def kernels_of(nodes: Iterable[ast.AST]) -> list[ast.FunctionDef]:
     """Return the kernels of a module and their parts."""
     marks = {"kernel", "inlined", "outlined"}
     return [
         node
-        for node in ast.walk(ast.parse(source))
+        for node in nodes
         if isinstance(node, ast.FunctionDef)
         and any(isinstance(mark, ast.Name) and mark.id in marks for mark in node.decorator_list)
     ]
@@ -276,7 +290,7 @@ def test_kernels_and_their_parts_are_short_and_flat() -> None:
         for package in ("cep", "spark_runtime")
         for path in sorted((ROOT / package).rglob("*.py"))
         for source in [path.read_text()]
-        for kernel in kernels_of(source)
+        for kernel in kernels_of(nodes_of(path))
     }
     assert len(found) > 250
     assert {name: of for name, of in found.items() if of[0] > MOST_LINES or of[1] > MOST_DEPTH} == {}
@@ -299,5 +313,5 @@ def sort(values: I64) -> None:
             while True:
                 pass
 """
-    [kernel] = kernels_of(source)
+    [kernel] = kernels_of(ast.walk(ast.parse(source)))
     assert (code_lines(source, kernel), depth_of(kernel)) == (7, 3)
