@@ -55,9 +55,17 @@ def prose(page: str) -> str:
     return re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "code", text))
 
 
+def blocks(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a module and all its statements, without their expressions, which are most of the nodes."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from blocks(child)
+
+
 def remarks(source: str) -> Iterator[str]:
     """Yield the docstrings of a module and its comments, of lines that follow each other as one."""
-    for node in ast.walk(ast.parse(source)):
+    for node in blocks(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield ast.get_docstring(node) or ""
     comment, last = "", 0
