@@ -13,14 +13,20 @@ import re
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType, SimpleNamespace
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
 _UNUSED = frozenset(("dateutil", "pandas"))
 """Packages that Arrow imports, where they are installed, just to ask whether a value is one of theirs.
 
-That is a third of the time a small file takes.
+That is a third of the time a small file takes. Any other importer, such as a plug-in or boto3, gets them.
 """
+
+_SPARED = frozenset(("cep", "spark_runtime"))
+"""Packages whose calls of Arrow do without `_UNUSED`."""
+
+_BETWEEN = frozenset(("_frozen_importlib", "_frozen_importlib_external", "importlib", "pyarrow"))
+"""Packages that import for their caller."""
 
 _COLLECT_AFTER = 100_000
 """Objects after which Python searches for cycles of garbage, not 700: imports create 200,000 that stay."""
@@ -109,11 +115,25 @@ type of arrays in annotations. Arrow wraps each of 300 functions, of which a run
 long expression for its reader that is written in Python.
 """
 
-_AFTER_IMPORT = {"pyarrow.compute": _wrap_functions_when_used}
+
+def _show_to_arrow(pandas: ModuleType) -> None:
+    """Make Arrow search for pandas again if it has not found it before."""
+    shim = getattr(sys.modules.get("pyarrow.lib"), "_pandas_api", None)
+    lock = getattr(shim, "_lock", None)
+    if lock is not None and lock.locked():  # Arrow itself imports pandas
+        return
+    with contextlib.suppress(ImportError):  # a version of pandas that Arrow does not use
+        getattr(shim, "pd", None)
 
 
-class _InSurroundings:
-    """Loads one of `_IMPORTED_BY`.
+_AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
+    "pandas": _show_to_arrow,
+    "pyarrow.compute": _wrap_functions_when_used,
+}
+
+
+class _Loaded:
+    """Loads one of `_IMPORTED_BY` or `_AFTER_IMPORT`.
 
     Its base class would be `importlib.abc.Loader`, whose import loads `tempfile` and `shutil`.
     """
@@ -127,7 +147,15 @@ class _InSurroundings:
         return created
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute the module while its imports are replaced."""
+        """Execute the module, with its imports replaced if they are."""
+        if module.__name__ in _IMPORTED_BY:
+            self._execute_in_surroundings(module)
+        else:
+            self._loader.exec_module(module)
+        if then := _AFTER_IMPORT.get(module.__name__):
+            then(module)
+
+    def _execute_in_surroundings(self, module: ModuleType) -> None:
         name, contents = _IMPORTED_BY[module.__name__]
         stand_in = ModuleType(name)
         vars(stand_in).update(contents())
@@ -139,20 +167,30 @@ class _InSurroundings:
             del sys.modules[name]
             if before is not None:
                 sys.modules[name] = before
-        _AFTER_IMPORT.get(module.__name__, lambda module: None)(module)
+
+
+def _importer() -> str:
+    """Return the package for which a module is imported."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in _BETWEEN:
+            return package
+        frame = frame.f_back
+    return ""
 
 
 class _WithoutUnused:
     """Prevents the import of some packages in this process, and replaces some modules."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """Raise an error for the packages, leave all but the modules to other finders."""
-        if fullname in _UNUSED:
+        """Raise an error for the packages if they are spared, leave all but the modules to other finders."""
+        if fullname in _UNUSED and _importer() in _SPARED:
             raise ModuleNotFoundError("not used by this command", name=fullname)
-        if fullname in _IMPORTED_BY:
+        if fullname in _IMPORTED_BY or fullname in _AFTER_IMPORT:
             spec = PathFinder.find_spec(fullname, path, target)
             if spec is not None:
-                spec.loader = cast("Any", _InSurroundings(spec))
+                spec.loader = cast("Any", _Loaded(spec))
             return spec
         return ModuleSpec(fullname, cast("Any", self)) if fullname in _STAND_INS else None
 

@@ -96,6 +96,26 @@ found = {name: str(inspect.signature(getattr(pc, name))) for name in sorted(name
 print(json.dumps(found))
 """
 
+OF_OTHERS = """
+import sys
+
+from cep.commands.small_start import start_small
+
+start_small()
+exec("import pyarrow as pa; pa.array([object()][:0]); pa.array([1.5])", {"__name__": "cep.formats"})
+assert not {"pandas", "dateutil"} & {*sys.modules}
+import dateutil.relativedelta
+import dateutil.tz
+import pandas as pd
+
+import pyarrow as pa
+
+assert pa.array(pd.Series([1.5, float("nan")])).null_count == 1
+assert pa.Table.from_pandas(pd.DataFrame({"a": [1]})).to_pandas().a.tolist() == [1]
+assert pa.array([dateutil.relativedelta.relativedelta(days=1)]).type == pa.month_day_nano_interval()
+import botocore.parsers
+"""
+
 
 def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -113,3 +133,7 @@ def test_each_function_of_arrow_is_there_when_it_is_asked_for() -> None:
 
 def test_dataclasses_and_functions_of_arrow_work_as_ever() -> None:
     assert run(CODE) == ""
+
+
+def test_other_packages_find_what_a_small_run_leaves_out() -> None:
+    assert run(OF_OTHERS) == ""
