@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cep.errors import InputError
+from cep.schema.foreign_values import body_of, decimal_of, text_of, time_of_ms
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
@@ -305,18 +305,28 @@ class _Timer:
         self._connection.tick(event.container)
 
 
+def _known(value: Any) -> Any:
+    """Return a value of proton's own types as one of Python's."""
+    match type(value).__name__:
+        case "timestamp":
+            return time_of_ms(value)
+        case "decimal32":
+            return decimal_of(int(value).to_bytes(4, "big"))
+        case "decimal64":
+            return decimal_of(int(value).to_bytes(8, "big"))
+        case "decimal128":
+            return decimal_of(value)
+        case "Array":
+            return value.elements
+        case "Described":
+            return _known(value.value)
+        case _:
+            return value
+
+
 def _text(value: Any) -> str | None:
-    if isinstance(value, (bytes, memoryview)):
-        return bytes(value).decode(errors="surrogateescape")
-    return None if value is None else str(value)
+    return text_of(value, _known)
 
 
 def _value(body: Any) -> bytes:
-    """Return the body of a message: bytes and text as they are, anything else as JSON."""
-    if isinstance(body, (bytes, memoryview)):
-        return bytes(body)
-    if isinstance(body, str):
-        return body.encode(errors="surrogatepass")
-    if body is None:
-        return b""
-    return json.dumps(body, default=_text, ensure_ascii=False).encode(errors="surrogatepass")
+    return body_of(body, _known)
