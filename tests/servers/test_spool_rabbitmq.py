@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def send(rabbit: Rabbit, queue: str, values: list[bytes], **properties: Any) -> 
     for value in values:
         channel.basic_publish("", queue, value, pika.BasicProperties(delivery_mode=2, **properties))
     connection.close()
+
+
+def refusal(found: RabbitReceiver, folder: Path) -> InputError:
+    """Return the error with which a receiver ends by itself."""
+    ended = threading.Event()
+    with pytest.raises(InputError) as raised, running(found, folder, ended=ended):
+        assert ended.wait(30)
+    return raised.value
 
 
 def receiver(rabbit: Rabbit, queue: str, **settings: Any) -> RabbitReceiver:
@@ -160,3 +169,39 @@ def test_a_queue_that_is_removed_ends_the_spool(rabbit: Rabbit, tmp_path: Path) 
 
     with pytest.raises(InputError, match=f"there is no queue `{queue}`"):
         remove()
+
+
+def test_a_stream_is_refused_because_what_arrives_while_no_spool_runs_would_be_lost(
+    rabbit: Rabbit, tmp_path: Path
+) -> None:
+    stream = rabbit.queue("stream")
+    send(rabbit, stream, [b"a"])
+    error = refusal(receiver(rabbit, stream), tmp_path)
+    assert (error.code, "is a stream" in str(error), "`rabbitmq_stream`" in str(error)) == (
+        "E0956",
+        True,
+        True,
+    )
+
+
+def test_a_queue_that_another_consumer_has_for_itself_is_refused(rabbit: Rabbit, tmp_path: Path) -> None:
+    queue, connection = rabbit.queue(), rabbit.connection()
+    connection.channel().basic_consume(queue, lambda *_: None, exclusive=True)
+    error = refusal(receiver(rabbit, queue), tmp_path)
+    assert (error.code, "in exclusive use" in str(error)) == ("E0956", True)
+    connection.close()
+
+
+def test_headers_of_all_types_are_texts(rabbit: Rabbit, tmp_path: Path) -> None:
+    queue = rabbit.queue("classic")
+    time = datetime(2024, 5, 1, 10, tzinfo=UTC)
+    send(rabbit, queue, [b"a"], headers={"d": [{"n": 1, "t": time}], "b": True, "t": time})
+    with running(receiver(rabbit, queue), tmp_path) as intake:
+        until(lambda: intake.counts.acknowledged == 1)
+    found = {name: texts[0] for name, texts in batch(tmp_path).columns.items()}
+    assert found == {
+        "topic": queue,
+        "header.d": '[{"n": 1, "t": "2024-05-01T10:00:00.000000Z"}]',
+        "header.b": "true",
+        "header.t": "2024-05-01T10:00:00.000000Z",
+    }

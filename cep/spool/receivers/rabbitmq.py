@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cep.errors import InputError
+from cep.schema.foreign_values import text_of
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
@@ -18,7 +19,13 @@ from cep.spool.segments import ReceivedBatch
 _POLL_SECONDS = 0.1
 _CONNECT_SECONDS = 8.0
 _RECONNECT_SECONDS = 1.0
-_NOT_FOUND, _REFUSED = 404, 403
+_NOT_FOUND, _IMPOSSIBLE = 404, 406
+
+_NO_STREAM = {"x-priority": 0}
+"""The default of all queues but streams, which refuse it.
+
+A stream would give only what arrives while it is consumed.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +78,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
             channel = connection.channel()
             self._declare(channel)
             channel.basic_qos(prefetch_count=settings.prefetch)
-            tag = channel.basic_consume(settings.queue, self._take)
+            tag = self._subscribe(channel)
             gone = threading.Event()
             channel.add_on_cancel_callback(lambda frame: gone.set())
             held: HeldBatches[int] = HeldBatches(intake, lambda: _wake(connection))
@@ -104,7 +111,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
         }
         headers = [properties.headers or {} for *_, properties in taken]
         for name in dict.fromkeys(name for each in headers for name in each):
-            columns[f"header.{name}"] = [_text(each.get(name)) for each in headers]
+            columns[f"header.{name}"] = [text_of(each.get(name)) for each in headers]
         kept = {name: texts for name, texts in columns.items() if any(text is not None for text in texts)}
         received_us = np.full(len(taken), self.now_us(), np.int64)
         held.offer(ReceivedBatch([body for _, body, *_ in taken], received_us, kept), taken[-1][0])
@@ -170,18 +177,38 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
         """Raise InputError unless the queue exists."""
         import pika.exceptions
 
-        settings = self.settings
         try:
-            channel.queue_declare(settings.queue, passive=True)
+            channel.queue_declare(self.settings.queue, passive=True)
         except pika.exceptions.ChannelClosedByBroker as error:
-            if error.reply_code == _NOT_FOUND:
-                raise _no_queue(settings) from error
-            raise InputError(
+            raise self._refusal(error) from error
+
+    def _subscribe(self, channel: Any) -> str:
+        """Consume the queue and return the tag; raises InputError."""
+        import pika.exceptions
+
+        try:
+            tag: str = channel.basic_consume(self.settings.queue, self._take, arguments=_NO_STREAM)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            raise self._refusal(error) from error
+        return tag
+
+    def _refusal(self, error: Any) -> InputError:
+        """Return the error for a channel that the broker has closed."""
+        settings = self.settings
+        if error.reply_code == _NOT_FOUND:
+            return _no_queue(settings)
+        if error.reply_code == _IMPOSSIBLE and "rabbit_stream_queue" in error.reply_text:
+            return InputError(
                 "E0956",
-                f"{settings.where} does not let `{settings.user}` read queue `{settings.queue}`: "
-                f"{error.reply_text}",
-                "give the user the right to read it",
-            ) from error
+                f"queue `{settings.queue}` at {settings.where} is a stream",
+                "read it with the source `rabbitmq_stream` of a pipeline, which begins where it ended",
+            )
+        return InputError(
+            "E0956",
+            f"{settings.where} does not let `{settings.user}` read queue `{settings.queue}`: "
+            f"{error.reply_text}",
+            "give the user the right to read it, or end the consumer that has it exclusively",
+        )
 
 
 def _no_queue(settings: RabbitSettings) -> InputError:
@@ -205,12 +232,6 @@ def _close(connection: Any) -> None:
     with suppress(pika.exceptions.AMQPError, OSError):
         if connection.is_open:
             connection.close()
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, bytes):
-        return value.decode(errors="surrogateescape")
-    return None if value is None else str(value)
 
 
 def _words(error: BaseException) -> str:
