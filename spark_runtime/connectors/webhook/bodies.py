@@ -95,6 +95,8 @@ class BulkBody:
         """Return what becomes of each message, and why: the answer has a status for each."""
         if not answer.is_good:
             return [(verdict_of(answer.status), answer.reason)] * len(messages)
+        if answer.is_cut:
+            return [(Verdict.AGAIN, "the connection ended before the answer")] * len(messages)
         try:
             items = [next(iter(item.values())) for item in json.loads(answer.body)["items"]]
             found = [(int(item["status"]), json.dumps(item.get("error", ""))) for item in items]

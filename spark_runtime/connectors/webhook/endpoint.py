@@ -16,7 +16,8 @@ from spark_runtime.sources.secrets import replaced_within, without_secrets
 
 _CHECK_SECONDS = 5.0
 _MOST_READ = 4 * 1024 * 1024
-"""Bytes of a response that are read."""
+_READ_OF_MESSAGE = 4 * 1024
+"""Bytes of a response that are read, and those for each message of the request in addition."""
 
 _MOST_TOLD = 500
 _MOST_SEARCHED = 8_000
@@ -118,11 +119,15 @@ def _timed(connection: http.client.HTTPConnection) -> http.client.HTTPConnection
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response: the status, headers by lower-case name, and the start of the body."""
+    """A response: the status, headers by lower-case name, and the start of the body.
+
+    `is_cut`: whether the connection ended before the body.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    is_cut: bool = False
 
     @property
     def is_good(self) -> bool:
@@ -147,30 +152,33 @@ class Client:
         self._connection = endpoint.connection()
         self._is_used = False  # the server may have closed a used connection
 
-    def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def post(self, body: bytes, headers: Mapping[str, str], n_messages: int = 1) -> Answer:
         """Return the response to a request; raise OSError or HTTPException if there is none."""
+        most = _MOST_READ + n_messages * _READ_OF_MESSAGE
         if self._is_used:
             try:
-                return self._post(body, headers)
+                return self._post(body, headers, most)
             except (ConnectionError, http.client.HTTPException):
                 self.close()
-        return self._post(body, headers)
+        return self._post(body, headers, most)
 
-    def _post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def _post(self, body: bytes, headers: Mapping[str, str], most: int) -> Answer:
         try:
             if self._connection.sock is not None:
                 self._connection.sock.settimeout(self.endpoint.timeout_s)  # the last response has changed it
             self._connection.request("POST", self._target, body, {**self._headers, **headers})
             response = self._connection.getresponse()
-            found = response.read(_MOST_READ)
-            if response.read(1):
+            found = response.read(most)
+            has_more = bool(response.read(1))
+            is_cut = not has_more and bool(response.length)
+            if has_more or is_cut:
                 self._connection.close()
         except BaseException:
             self.close()
             raise
         self._is_used = True
         names = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, names, found)
+        return Answer(response.status, names, found, is_cut)
 
     def close(self) -> None:
         """End the connection."""

@@ -137,7 +137,8 @@ class _Job:
         """Send a request; return the reason, the delay and the messages that must be sent again."""
         sending = self.sending
         try:
-            answer = client.post(sending.body.text(messages).encode(), sending.body.headers(messages))
+            text, headers = sending.body.text(messages), sending.body.headers(messages)
+            answer = client.post(text.encode(), headers, len(messages))
         except (OSError, http.client.HTTPException) as error:
             return sending.endpoint.unreachable(error), None, messages
         verdicts = sending.body.verdicts(messages, answer)
@@ -171,14 +172,15 @@ class _Job:
 
 
 def _retry_after(answer: Answer) -> float | None:
-    """Return the delay that a server requests, in seconds, or None."""
+    """Return the delay that a server requests, in seconds, or None if it requests none."""
     text = answer.headers.get("retry-after", "").strip()
-    if text.isdigit():
-        return float(text)
     try:
-        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
+        is_number = text.isascii() and text.isdecimal()
+        time = None if is_number else parsedate_to_datetime(text)
+        seconds = float(text) if time is None else (time - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
         return None
+    return seconds if seconds > 0 else None
 
 
 def _chunks(messages: list[Message], n: int) -> Iterator[list[Message]]:

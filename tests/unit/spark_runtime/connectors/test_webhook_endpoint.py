@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import math
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
 from cep.errors import InputError
+from spark_runtime.connectors.webhook.bodies import BulkBody
 from spark_runtime.connectors.webhook.endpoint import Answer, Client, Endpoint
+from spark_runtime.connectors.webhook.sending import Clock, Sending, _retry_after
+from spark_runtime.sinks.messages import Message
 from spark_runtime.sources.schema_registry import SchemaRegistry
 
 
@@ -83,7 +88,8 @@ def test_each_answer_of_a_connection_has_the_whole_time() -> None:
 
 def test_a_server_that_closes_is_read_to_its_end() -> None:
     def serve(connection: socket.socket, ended: threading.Event) -> None:
-        connection.recv(1 << 16)
+        while not connection.recv(1 << 16).endswith(b"{}"):
+            pass  # what is left unread would reset the connection
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nwrong ")
         connection.sendall(b"row")
 
@@ -131,3 +137,64 @@ def test_a_value_that_no_url_can_have_is_refused_before_anything_is_sent(
             assert "the variable `SEC` has a character that `url` cannot" in caught.value.args[0]
             assert "S3CRET" not in f"{caught.value} {caught.value.help}"
     assert n_connections == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("7", 7.0),
+        ("9" * 400, math.inf),
+        ("0", None),
+        ("\xb2", None),
+        ("\u0665", None),
+        ("-1", None),
+        ("", None),
+        ("Wed, 01 May 2024 10:00:00 GMT", None),
+        ("Wed, 01 May 2024 10:00:00", None),
+        ("Wed, 01 May 99999999999999999999 10:00:00 GMT", None),
+    ],
+)
+def test_only_a_time_to_come_is_waited_for(said: str, seconds: float | None) -> None:
+    assert _retry_after(Answer(503, {"retry-after": said}, b"")) == seconds
+
+
+def bulk_of(n: int, connection: socket.socket) -> bytes:
+    """Receive a bulk request of n messages; return the body of the answer."""
+    text = b""
+    while text.count(b"\n{") < 2 * n - 1 or not text.endswith(b"\n"):
+        text += connection.recv(1 << 20)
+    item = {"index": {"_index": "alerts", "_id": "x" * 100, "result": "created", "_seq_no": 1, "status": 201}}
+    return json.dumps({"errors": False, "items": [item] * n}).encode()
+
+
+def accepted_after(answers: Callable[[bytes], list[bytes]], n: int) -> int:
+    """Send n messages in one request to a server that answers with each of `answers`; return the requests."""
+    replies: list[bytes] = []
+    n_requests = 0
+
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        nonlocal n_requests
+        if ended.is_set():
+            return
+        content = bulk_of(n, connection)
+        if not n_requests:
+            replies.extend(answers(content))
+        n_requests += 1
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(content)}\r\n\r\n".encode()
+        connection.sendall(head + replies.pop(0))
+
+    messages = [Message(f"{number}", f"{number}", is_withdrawn=False, text="{}") for number in range(n)]
+    with server(serve) as port:
+        endpoint = Endpoint(f"http://127.0.0.1:{port}/_bulk")
+        clock = Clock(wait=lambda ends, seconds: None)
+        with closing(Sending(endpoint, BulkBody(), n_together=n, n_parallel=1, clock=clock)) as sending:
+            assert sending.send(messages) == []
+    return n_requests
+
+
+def test_the_answer_to_a_large_bulk_request_is_read_to_its_end() -> None:
+    assert accepted_after(lambda content: [content], 30_000) == 1
+
+
+def test_an_answer_that_a_dying_server_cuts_is_asked_for_again() -> None:
+    assert accepted_after(lambda content: [content[:20], b"", content], 2) == 3
