@@ -126,6 +126,11 @@ def rate(number: float) -> str:
     return f"{number:,.1f}" if number < 100 else f"{number:,.0f}"
 
 
+def exceeds(number: float, most: float) -> bool:
+    """Return whether a rate, as it is shown, is more than `most`."""
+    return float(rate(number).replace(",", "")) > most
+
+
 def percent(share: float | None) -> str:
     """Return a share as a percentage; empty: the share is unknown."""
     return "" if share is None else f"{100 * share:.3g}%"

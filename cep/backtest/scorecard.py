@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.backtest.figures import percent, rate, table_text
+from cep.backtest.figures import exceeds, percent, rate, table_text
 from cep.backtest.history import DAY_US, Backtest
 
 
@@ -131,7 +131,7 @@ def _advice(
         return Advice.RETIRE, f"{percent(share)} of {len(judged)} verdicts confirm it"
     if share is not None and share < thresholds.confirmed:
         return Advice.TUNE, f"{percent(share)} of {len(judged)} verdicts confirm it"
-    if a_day > thresholds.a_day:
+    if exceeds(a_day, thresholds.a_day):
         return Advice.TUNE, f"{rate(a_day)} alerts a day"
     if noise > thresholds.noise:
         return Advice.TUNE, f"{percent(noise)} of its alerts are repeats"

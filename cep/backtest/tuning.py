@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from cep.backtest.figures import Figures, figure_cells, table_text
+from cep.backtest.figures import Figures, exceeds, figure_cells, table_text
 from cep.backtest.sweep import between, beyond, candidates, number_of
 from cep.language import ast
 
@@ -34,7 +34,7 @@ class Goal:
     def is_met(self, figures: Figures) -> bool:
         """Return whether the figures of a run meet the goal."""
         if self.alerts_a_day is not None:
-            return figures.a_day <= self.alerts_a_day
+            return not exceeds(figures.a_day, self.alerts_a_day)
         return figures.recall is not None and figures.recall >= (self.recall or 0.0)
 
     def worth(self, figures: Figures) -> tuple[float, ...]:

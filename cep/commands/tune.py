@@ -86,7 +86,7 @@ def tune(
             propose(one.parameter, one.declared, one.seen, _of_values(run, one.name), goal) for one in tuned
         ]
         text = "\n\n".join(proposal_text(one, goal) for one in proposals)
-        data = [_as_data(one) for one in proposals]
+        data = {"parameters": [_as_data(one) for one in proposals]}
     if AS_JSON[given.output_format]:
         click.echo(json_line(data))
     else:

@@ -61,8 +61,8 @@ def test_an_input_of_no_known_format_is_refused(spark: SparkSession, folder: Pat
 
 def test_a_rule_is_tuned_on_spark(spark: SparkSession, folder: Path) -> None:
     command = f"tune drain.cep -i {folder}/events.jsonl --alerts-per-day 0.5 --format json --parameter small"
-    (found,) = json.loads(cep_prints(f"{command} --spark"))
-    (expected,) = json.loads(cep_prints(command))
+    (found,) = json.loads(cep_prints(f"{command} --spark"))["parameters"]
+    (expected,) = json.loads(cep_prints(command))["parameters"]
     assert found == expected  # the values that are tried are quantiles of the column, as in a local run
 
 

@@ -275,7 +275,7 @@ def test_tuning_tries_the_values_seen_and_finer_ones(folder: Path) -> None:
     assert text.splitlines()[-1] == "proposed: --set small=9"
     (found,) = json.loads(
         cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0.7 --parameter small --format json")
-    )
+    )["parameters"]
     best = next(row for row in found["tried"] if row["value"] == found["proposed"])
     assert found["declared"] == "5"
     assert best["alerts"] == 3
@@ -291,7 +291,8 @@ def test_values_that_no_parameter_can_have_are_not_tried(folder: Path) -> None:
 
 
 def test_each_parameter_is_tuned_alone(folder: Path) -> None:
-    found = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 9 --format json"))
+    data = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 9 --format json"))
+    found = data["parameters"]
     assert [one["parameter"] for one in found] == ["small", "wait"]
     assert "150 SECONDS" in [row["value"] for row in found[1]["tried"]]
 
@@ -339,11 +340,33 @@ def test_a_value_outside_of_the_quantiles_is_found(folder: Path) -> None:
         "DEFINE x AS amount > big\n"
     )
     Path("events.jsonl").write_text("".join(event(n, "c", 1 + n % 5, n % 60, 1.01**n) for n in range(3000)))
-    (found,) = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 1 --format json"))
+    tune = "tune drain.cep -i events.jsonl --format json --alerts-per-day"
+    (found,) = json.loads(cep_prints(f"{tune} 1"))["parameters"]
     best = next(row for row in found["tried"] if row["value"] == found["proposed"])
     assert 0 < best["alerts_a_day"] <= 1
-    (found,) = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0 --format json"))
+    (found,) = json.loads(cep_prints(f"{tune} 0"))["parameters"]
     assert 1.01**2999 <= float(found["proposed"]) < 1.02 * 1.01**2999
+
+
+def test_a_value_that_meets_the_goal_as_the_table_shows_it_is_proposed(folder: Path) -> None:
+    """40 alerts in 19.997 days are 2.00028 a day; the table has 20 days and 2.0 alerts a day."""
+    Path("drain.cep").write_text(
+        "RULE large PARAM big = 5.0 FROM payments PARTITION BY card PATTERN x WITHIN 1 HOUR "
+        "DEFINE x AS amount > big\n"
+    )
+    days = [event(100 * day + n, "c", 1 + day, n + 4 * (day == 0), 9) for day in range(21) for n in (1, 2)]
+    Path("events.jsonl").write_text("".join(days[:-2]) + event(9999, "c", 21, 1, 1))
+    assert ", 20 days" in cep_prints("backtest drain.cep -i events.jsonl")
+    text = cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 2")
+    assert "5.0 (now, best)      40    2.0" in text
+    assert text.endswith("keep big=5.0\n")
+    data = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 2 --format json"))
+    (found,) = data["parameters"]
+    assert found["proposed"] == "5.0"
+    best = next(row for row in found["tried"] if row["value"] == "5.0")
+    assert (best["alerts"], best["alerts_a_day"]) == (40, pytest.approx(2.00028, abs=1e-5))
+    thresholds = ("--max-per-day", "2", "--silent-days", "0")
+    assert "alerts a day" not in cep("scorecard", "drain.cep", *INPUT, *thresholds).stdout
 
 
 def test_a_parameter_that_has_no_values_in_between_does_not_stop_the_others(folder: Path) -> None:
@@ -351,7 +374,7 @@ def test_a_parameter_that_has_no_values_in_between_does_not_stop_the_others(fold
     Path("drain.cep").write_text(rule.replace("amount < small", "amount < small AND card <> kind"))
     result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3", "--format", "json")
     assert result.exit_code == 0
-    assert [one["parameter"] for one in json.loads(result.stdout)] == ["small", "wait"]
+    assert [one["parameter"] for one in json.loads(result.stdout)["parameters"]] == ["small", "wait"]
     assert "not tuned: parameter `kind` is not a number or a duration\n" in result.stderr
     assert "not tuned: parameter `none` is 0, and no column is compared with it\n" in result.stderr
     assert cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3", "--together").exit_code == 0
@@ -402,7 +425,7 @@ def test_one_of_several_rules_must_be_chosen(folder: Path) -> None:
     assert (result.exit_code, "Write one --only, one of drain, other" in result.stderr) == (2, True)
     (found, _) = json.loads(
         cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 3 --only other --format json")
-    )
+    )["parameters"]
     assert found["parameter"] == "small"
 
 
