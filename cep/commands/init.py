@@ -16,7 +16,7 @@ streams:
     event_time: ts
     tie_break: [tx_id]    # orders events of equal time
     lateness: 1 minute    # how late events may arrive, in a stream
-    schema: {tx_id: string, card_id: string, ts: timestamp, amount: double}
+    schema: {tx_id: string, card_id: string, ts: timestamp, amount: double, merchant: string}
 """
 
 _RULE = """\
@@ -66,12 +66,12 @@ cases:
 """
 
 _EVENTS = """\
-{"tx_id": "t1", "card_id": "c1", "ts": "2024-05-01T10:00:00Z", "amount": 1.25}
-{"tx_id": "t2", "card_id": "c1", "ts": "2024-05-01T10:00:40Z", "amount": 0.75}
-{"tx_id": "t3", "card_id": "c2", "ts": "2024-05-01T10:01:00Z", "amount": 3.5}
-{"tx_id": "t4", "card_id": "c1", "ts": "2024-05-01T10:01:10Z", "amount": 1.5}
-{"tx_id": "t5", "card_id": "c2", "ts": "2024-05-01T10:03:00Z", "amount": 700}
-{"tx_id": "t6", "card_id": "c1", "ts": "2024-05-01T10:04:00Z", "amount": 949}
+{"tx_id": "t1", "card_id": "c1", "ts": "2024-05-01T10:00:00Z", "amount": 1.25, "merchant": "m1"}
+{"tx_id": "t2", "card_id": "c1", "ts": "2024-05-01T10:00:40Z", "amount": 0.75, "merchant": "m1"}
+{"tx_id": "t3", "card_id": "c2", "ts": "2024-05-01T10:01:00Z", "amount": 3.5, "merchant": "m2"}
+{"tx_id": "t4", "card_id": "c1", "ts": "2024-05-01T10:01:10Z", "amount": 1.5, "merchant": "m3"}
+{"tx_id": "t5", "card_id": "c2", "ts": "2024-05-01T10:03:00Z", "amount": 700, "merchant": "m2"}
+{"tx_id": "t6", "card_id": "c1", "ts": "2024-05-01T10:04:00Z", "amount": 949, "merchant": "m4"}
 """
 
 _PIPELINE = """\

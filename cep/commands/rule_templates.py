@@ -69,7 +69,8 @@ def columns_of(stream: Stream, key: str | None = None, value: str | None = None)
     by_key = _chosen(stream, key, _KEYS, [value, *_taken(stream)])
     help_text = "choose one: --key COLUMN"
     if by_key is None:
-        raise InputError("E0662", f"stream `{stream.name}` has no column of text for the key", help_text)
+        said = f"stream `{stream.name}` has no column of text for the key"
+        raise InputError("E0662", said, help_text + _passed_over(stream, _KEYS, value=value))
     reason = _no_key(stream, by_key, value)
     if reason:
         raise InputError("E0662", f"`{by_key.name}` of stream `{stream.name}` {reason}: no key", help_text)
@@ -108,12 +109,23 @@ def _chosen(
     return next((one for kind in types for one in left if one.type is kind), None)
 
 
+def _passed_over(
+    stream: Stream, types: tuple[Type, ...], *, key: str | None = None, value: str | None = None
+) -> str:
+    """Return which columns of these types are taken only if they are chosen, as a part of a help text."""
+    reasons = dict.fromkeys(stream.tie_break, "tie_break") | {key: "the key", value: "the value"}
+    left = [one for one in stream.fields if one.name in reasons and one.type in types]
+    listed = ", ".join(f"`{one.name}` ({reasons[one.name]})" for one in left)
+    return f"; not taken: {listed}" if listed else ""
+
+
 def _value(columns: Columns) -> Value:
     """Return how the rule distinguishes events. Raises InputError: by no column (E0662)."""
     field = columns.value
     if field is None or field.type not in _VALUES:
         said = "no column of numbers, texts or BOOLEAN" if field is None else f"`{field.name}`, {field.ddl}"
         help_text = "choose another column: --value COLUMN; or another template: --template count"
+        help_text += _passed_over(columns.stream, _VALUES, key=columns.key.name)
         raise InputError("E0662", f"stream `{columns.stream.name}` has {said}: no condition", help_text)
     name = print_name(field.name)
     match field.type:
@@ -220,7 +232,10 @@ def _threshold(columns: Columns) -> Written:
 def _first_seen(columns: Columns) -> Written:
     if columns.seen is None or columns.seen.type not in _SEEN:
         help_text = "choose a column of texts or whole numbers: --value COLUMN"
+        help_text += _passed_over(columns.stream, _SEEN, key=columns.key.name)
         said = f"stream `{columns.stream.name}` has no column whose values can be known"
+        if columns.seen is not None:
+            said = f"the values of `{columns.seen.name}`, {columns.seen.ddl}, cannot be known"
         raise InputError("E0662", said, help_text)
     fresh, of, name = columns.name("fresh"), columns.name("new_value"), columns.seen.name
     known, new = (1, 2) if columns.seen.type is Type.BIGINT else ("known", "new")

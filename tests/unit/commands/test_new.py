@@ -188,6 +188,42 @@ def test_a_key_needs_a_column_of_its_own(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            [],
+            "known\nhelp: choose a column of texts or whole numbers: --value COLUMN; not taken: "
+            "`id` (tie_break), `card` (the key)\n",
+        ),
+        (
+            ["--value", "card"],
+            "for the key\nhelp: choose one: --key COLUMN; not taken: `id` (tie_break), `card` (the value)\n",
+        ),
+        (["--value", "x"], "the values of `x`, double, cannot be known\n"),
+    ],
+)
+def test_a_refusal_names_the_columns_that_were_passed_over(
+    options: list[str], says: str, tmp_path: Path
+) -> None:
+    declare(tmp_path, "x: double")
+    assert says in cep("new", tmp_path / "r", "-t", "first-seen", *options).output
+
+
+def test_every_template_passes_all_checks_in_the_project_of_init(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cep("init", tmp_path / "p").exit_code == 0
+    monkeypatch.chdir(tmp_path / "p")
+    for template in TEMPLATES:
+        result = cep("new", f"rules/new_{template}", "--template", template)
+        assert result.exit_code == 0, result.output
+    n = 1 + len(TEMPLATES)
+    assert cep("check", "rules").output.startswith(f"checked {n} files, {n} rules: no problems\n")
+    assert cep("lint", "rules").exit_code == 0
+    assert cep("test", "rules").output.endswith(f"{n} files, {3 + 2 * len(TEMPLATES)} cases: all passed\n")
+
+
 def test_the_option_has_every_template() -> None:
     assert tuple(TEMPLATES) == module._TEMPLATES
 
