@@ -28,6 +28,7 @@ from cep.rule_set import RuleSet
 from cep.schema.arrow_columns import element_kind, element_of, kind_at, typed_column, without_views, word_of
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.arrow_values import json_value
+from cep.schema.column_types import MAX_DIGITS
 from cep.schema.masks import where_true
 from cep.schema.opaque_values import as_double, opaque_text
 from cep.schema.stream import Field, Stream
@@ -384,7 +385,10 @@ def _plain(value: Any, field: Field, row: int) -> Any:
 
 
 def _is_whole(value: float | Decimal) -> bool:
-    return value.is_integer() if isinstance(value, float) else value == value.to_integral_value()
+    """Return whether a number has no fraction; Python makes an integer of the longest ones only slowly."""
+    if isinstance(value, float):
+        return value.is_integer()
+    return value.is_finite() and value.adjusted() < MAX_DIGITS and value == value.to_integral_value()
 
 
 def _is_missing(value: Any, field: Field) -> bool:
