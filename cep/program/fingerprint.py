@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise, permutations, product
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 import numpy as np
@@ -101,7 +101,11 @@ def rule_meaning(program: Program, name: str) -> bytes:
     """Return the meaning of the matches of rule `name` of `program` for rules that read them, in 16 bytes."""
     identity = program.identity
     rule = next(rule for rule in identity.rules if rule.name == name)
-    return _digest([identity.shared.fingerprint, rule.fingerprint])[:FINGERPRINT_BYTES]
+    return _rule_meaning(identity.shared.fingerprint, rule)
+
+
+def _rule_meaning(shared: bytes, rule: RuleIdentity) -> bytes:
+    return _digest([shared, rule.fingerprint])[:FINGERPRINT_BYTES]
 
 
 def window_rule_meanings(program: Program) -> tuple[bytes, ...]:
@@ -198,22 +202,60 @@ def _made_columns(program: Program) -> list[str]:
 
 def _shared_fingerprint(program: Program) -> bytes:
     """Return a description of the streams, the key and the order of the events."""
+    return next(_shared_fingerprints(program, {}))
 
-    def fields(stream: Stream, names: Iterable[str]) -> list[_Value]:
-        return [field for field in stream.fields if field.name in set(names)]
 
-    streams: list[_Value] = []
-    for stream in program.streams:
+def _shared_fingerprints(program: Program, meanings: Mapping[str, bytes]) -> Iterator[bytes]:
+    """Yield the shared fingerprint for each order in which streams may declare columns: first, as they do.
+
+    `meanings`: other meanings of rules whose matches the program reads.
+    """
+
+    def orders(stream: Stream) -> list[tuple[Field, ...]]:
         key = {column for role in program.roles if role.stream == stream.name for column in role.key}
-        streams.append(
+        names = {stream.event_time, *stream.tie_break, *key}
+        fields = tuple(field for field in stream.fields if field.name in names)
+        # The columns of matches always have the same order.
+        return (
+            [fields] if isinstance(stream, MatchStream) else list(islice(permutations(fields), _MOST_ORDERS))
+        )
+
+    roles = [[role.stream, role.key] for role in program.roles]
+    for fields in islice(product(*map(orders, program.streams)), _MOST_ORDERS):
+        streams: list[_Value] = [
             [
                 *(stream.name, stream.event_time, stream.tie_break, stream.deduplicate),
-                fields(stream, (stream.event_time, *stream.tie_break, *key)),
-                *([stream.meaning] if isinstance(stream, MatchStream) else []),
+                of_stream,
+                *([meanings.get(stream.name, stream.meaning)] if isinstance(stream, MatchStream) else []),
             ]
-        )
-    roles = [[role.stream, role.key] for role in program.roles]
-    return _digest([program.key, roles, streams])[:FINGERPRINT_BYTES]
+            for stream, of_stream in zip(program.streams, fields, strict=True)
+        ]
+        yield _digest([program.key, roles, streams])[:FINGERPRINT_BYTES]
+
+
+_MOST_ORDERS = 5040
+"""All orders of seven columns: of the key, the event time and the tie breakers."""
+
+
+def programs_of(stored: Collection[bytes], programs: Sequence[Program]) -> dict[bytes, Program]:
+    """Return, by its fingerprint in `stored`, each program that is the same but for the order of columns.
+
+    Fingerprints depend on the order in which streams declare the columns of the key and of the order of
+    events, but stored state does not. `programs` come after those whose matches they read.
+    """
+    found: dict[bytes, Program] = {}
+    meanings: dict[str, bytes] = {}
+    for program in programs:
+        if program.fingerprint in stored:
+            found[program.fingerprint] = program
+            continue
+        for shared in _shared_fingerprints(program, meanings):
+            then = program.identity.with_shared(shared)
+            if then.fingerprint in stored:
+                found[then.fingerprint] = program
+                meanings |= {rule.name: _rule_meaning(shared, rule) for rule in then.rules}
+                break
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

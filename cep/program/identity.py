@@ -200,6 +200,10 @@ class ProgramIdentity:
             digest.update(hashlib.sha256(rule.name.encode()).digest() + rule.fingerprint)
         return digest.digest()[:FINGERPRINT_BYTES]
 
+    def with_shared(self, fingerprint: bytes) -> ProgramIdentity:
+        """Return the identity with another shared fingerprint."""
+        return replace(self, shared=replace(self.shared, fingerprint=fingerprint))
+
     @cached_property
     def versions(self) -> dict[str, str]:
         """The version of each rule, by its name: a hash of its meaning, 12 hexadecimal digits.
@@ -313,7 +317,7 @@ def shared_differences(then: SharedIdentity, now: SharedIdentity) -> Iterator[st
     if changed:
         yield f"the event time, the tie breakers or `deduplicate` of {_names(changed)}"
     if (then.key, then.roles, then.orders) == (now.key, now.roles, now.orders):
-        yield "the columns of its key, event time or tie breakers"
+        yield "the types or forms of the columns of its key, event time or tie breakers, or their order"
 
 
 def rule_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[str]:

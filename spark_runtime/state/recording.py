@@ -31,6 +31,7 @@ from cep.engine.corrections.corrector import Corrector
 from cep.engine.matching.matcher import Emit, Matcher
 from cep.engine.matching.shedding import DropOrder, Dropped, DroppedEvents
 from cep.engine.state.sections import moved
+from cep.program.fingerprint import programs_of
 from cep.program.identity import SharedIdentity, packed_json_in
 from cep.rule_set import RuleSet
 from spark_runtime.state.snapshots import Tables
@@ -123,9 +124,9 @@ class Layout:
         """Return the number of a recorded program in `rules`, and its recorded events in that form."""
         fingerprint, about, schema = self.programs[number]
         events = table_of_bytes(data, pa.ipc.read_schema(pa.py_buffer(schema)))
-        now = next(at for at, program in enumerate(rules.programs) if program.fingerprint == fingerprint)
+        program = programs_of([of[0] for of in self.programs], rules.programs)[fingerprint]
+        now = rules.programs.index(program)
         then = SharedIdentity.of_json(packed_json_in(about))
-        program = rules.programs[now]
         return now, moved(events, then, program.identity.shared, program)
 
 

@@ -18,10 +18,11 @@ from cep.engine.matching.changed_rules import begun, changed, read_until_us
 from cep.engine.matching.matcher import Matcher
 from cep.engine.matching.regrouping import GroupsOf, Part, divided, joined
 from cep.engine.matching.warmed_rules import warmed
-from cep.engine.state.codec import decode, header, other_format
+from cep.engine.state.codec import decode, encode, header, other_format
 from cep.engine.state.sections import other_rules
 from cep.errors import StateError
 from cep.program.changes import changes_of
+from cep.program.fingerprint import programs_of
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
 
@@ -71,10 +72,23 @@ def decode_state(
             return found
         raise _damaged("it is of another number of programs")
     of_program = {header(snapshot).fingerprint: snapshot for snapshot in snapshots}
-    if of_program.keys() != {program.fingerprint for program in rules.programs}:
+    programs = programs_of(of_program, rules.programs)
+    if len(programs) != max(len(of_program), len(rules.programs)):
         then = [decode(snapshot).identity() for snapshot in snapshots]
         raise other_rules(then, [program.identity for program in rules.programs])
-    return [Matcher.restore(program, of_program[program.fingerprint], tables) for program in rules.programs]
+    return [
+        Matcher.restore(program, _written_by(program, of_program[fingerprint]), tables)
+        for fingerprint, program in programs.items()
+    ]
+
+
+def _written_by(program: Program, snapshot: bytes) -> bytes:
+    """Return the snapshot of a program that is the same but for the order of columns as that of `program`."""
+    if header(snapshot).fingerprint == program.fingerprint:
+        return snapshot
+    sections = decode(snapshot)
+    shared = replace(sections.shared, fingerprint=program.identity.shared.fingerprint)
+    return encode(replace(sections, shared=shared), program.fingerprint)
 
 
 def _snapshots_of(data: bytes | bytearray, n_groups: int) -> list[bytes]:

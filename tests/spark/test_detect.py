@@ -429,6 +429,22 @@ def test_of_three_rules_the_changed_one_is_named_by_the_state(spark: SparkSessio
     )
 
 
+def test_columns_may_come_in_another_order_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    events = [*random_events(9, 600, shuffle=False), far_future_event()]
+    found = []
+    for number, part in enumerate((events[:300], events[300:])):
+        write_files(spark, tmp_path / f"part-{number}", part, 1).write.mode("append").parquet(
+            str(tmp_path / "events")
+        )
+        stream = stream_of_files(spark, tmp_path / "events")
+        names = stream.columns[:: 1 - 2 * number]
+        matches = detect(stream.select(*names), RULES, event_time="ts", tie_break="id", lateness="30 seconds")
+        found += drain(matches, f"order_{number}", tmp_path / "checkpoint")
+    expected = local_matches(compiled(RULES), events)
+    assert len(expected) > 10
+    assert comparable(found) == expected
+
+
 def test_rlike_is_searched_beside_everything_else_in_a_batch_and_in_a_stream(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -219,8 +219,9 @@ class SectionReader:
         if written_by != fingerprint:
             raise StateError(
                 "E0701",
-                "the stored state was written by other rules than those that run now",
-                "restore the rules as they were, or start from a new checkpoint",
+                "the stored state was written by other rules than those that run now, or for columns in "
+                "another order",
+                "restore the rules and the streams as they were, or start from a new checkpoint",
             )
         self._body = memoryview(data)[_HEADER.size :]
         self._at = 0
