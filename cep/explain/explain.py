@@ -132,6 +132,8 @@ def _bound(compiled: CompiledRule) -> str:
     if rule.window is not None:
         return f"end with the window; {limit}"
     states = list(enumerate(compiled.automaton.states))[1:]
+    if not states:
+        return "none stays open: a match is complete with its first event"
     endless = [number for number, state in states if _has_no_limit(state)]
     if not endless:
         return f"each state has a limit of its own; {limit}"
@@ -192,6 +194,8 @@ def _filter(compiled: CompiledRule) -> Iterator[str]:
         yield f"  events are brought together by key: {', '.join(others)} on this key needs all"
     else:
         yield "only those for which some local predicate holds; all others are dropped at the source"
+    if not reasons and any(windowed.condition is not None for windowed in _windows_of(rule)):
+        yield "  the FILTER of a window is a predicate here, too"
 
 
 def _counted_by_windows(compiled: CompiledRule) -> Iterator[str]:

@@ -68,7 +68,8 @@ def states_of(automaton: nfa.Nfa) -> dict[str, str]:
     """Return the label of each state: its number, and what must not occur while a run waits there."""
     labels = {}
     for number, state in enumerate(automaton.states):
-        absent = dict.fromkeys((*state.not_followed_by, *state.not_next))
+        excluded = [name for exclusion in state.exclusions for name in exclusion.variables]
+        absent = dict.fromkeys((*state.not_followed_by, *state.not_next, *excluded))
         labels[_name(number)] = " ".join([str(number), *(f"!{name}" for name in absent)])
     return labels | {MATCH: MATCH}
 

@@ -75,6 +75,11 @@ def test_the_automaton_of_each_rule_of_the_library_is_drawn_and_no_words_cover_o
     assert all(f"reads {label}" in "".join(words(drawn)) for label in read)
 
 
+def test_what_ends_a_run_is_below_the_state_also_what_without_and_possessive_loops_exclude() -> None:
+    for name, absent in (("trading/layering", "!taken"), ("security/slow_guessing", "!burst")):
+        assert absent in words(plot(str(ROOT / f"rules/{name}.cep")).stdout), name
+
+
 def test_arrows_that_skip_states_or_go_back_are_arcs_with_their_own_heights(tmp_path: Path) -> None:
     (tmp_path / "streams.yaml").write_text(
         "streams:\n  s: {event_time: ts, schema: {k: string, ts: timestamp, x: int}}\n"
