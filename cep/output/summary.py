@@ -157,7 +157,7 @@ def _rows(
         if files:
             yield _Row(name, len(files), f"{what}: {_names(files, 'files')}")
     for name, split, what, of in (
-        ("lost", counts.lost, "messages that the topic had removed before they were read", "partitions"),
+        ("lost", counts.lost, "messages that were removed before they were read", "partitions"),
         ("tombstones", counts.tombstones, "messages without a value, passed over", "partitions"),
         ("refused rows", counts.refused_rows, "refused for good by a sink", "sinks"),
         ("stale tables", counts.stale_tables, "changed files that cannot be used, passed over", "tables"),

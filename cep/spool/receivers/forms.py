@@ -6,6 +6,7 @@ A pipeline turns such a line into a dead letter, so nothing disappears.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ Form = Callable[[bytes], list[bytes]]
 """One line -> its events."""
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_TIME = re.compile(r"T[0-9]{1,18}")
 _NEW = re.compile(
     r"<(\d{1,3})>1 (\S+) (\S+) (\S+) (\S+) (\S+) (-|(?:\[(?:[^\]\\]|\\.)*\])+)(?: (.*))?", re.DOTALL
 )
@@ -45,13 +47,13 @@ def as_statsd(line: bytes) -> list[bytes]:
         return [line]
     event: dict[str, Any] = {"name": name, "type": kind}
     for part in more:
-        if part.startswith("@") and _NUMBER.fullmatch(part[1:]):
+        if part.startswith("@") and _is_number(part[1:]):
             event["rate"] = float(part[1:])
         elif part.startswith("#"):
             event["tags"] = {
                 key: value for key, _, value in (tag.partition(":") for tag in part[1:].split(","))
             }
-        elif part.startswith("T") and part[1:].isdecimal():
+        elif _TIME.fullmatch(part):
             event["time"] = int(part[1:])
         elif not part.startswith("c:"):  # the container that a metric comes from
             return [line]
@@ -59,7 +61,7 @@ def as_statsd(line: bytes) -> list[bytes]:
         return [line]
     if kind == "s":
         return [_event({**event, "member": ":".join(values)})]
-    if not all(map(_NUMBER.fullmatch, values)):
+    if not all(map(_is_number, values)):
         return [line]
     is_change = kind == "g" and values[0][0] in "+-"
     changes = {"is_change": True} if is_change else {}
@@ -89,6 +91,11 @@ def as_syslog(line: bytes) -> list[bytes]:
 
 FORMS: dict[str, Form] = {"message": as_is, "text": as_text, "syslog": as_syslog, "statsd": as_statsd}
 """By the name that an option gives."""
+
+
+def _is_number(text: str) -> bool:
+    """Return whether a text is a number that JSON can write."""
+    return bool(_NUMBER.fullmatch(text)) and math.isfinite(float(text))
 
 
 def _event(event: dict[str, Any]) -> bytes:

@@ -20,6 +20,7 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The method of a request, or the name of a header."""
 
 _TARGET = re.compile(r"[\x21-\x7e]+")
+_SERVER = re.compile(r"^https?://[^/?]*", re.IGNORECASE)
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;.*)?")
 _SPACE = re.compile(r"[ \t\n\r]*")
 
@@ -54,8 +55,8 @@ class Head:
 
     @property
     def path(self) -> str:
-        """The path without its first slash, and without a query."""
-        return self.target.partition("?")[0].removeprefix("/")
+        """The path without its first slash, and without a query; the target may be a whole URL."""
+        return _SERVER.sub("", self.target).partition("?")[0].removeprefix("/")
 
 
 def head_of(data: bytes) -> Head:

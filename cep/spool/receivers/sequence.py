@@ -11,6 +11,9 @@ MAX_SENDERS = 10_000
 _RESTART = 1_000
 """A number that is so much lower than the last one is of a sender that began again, not a late message."""
 
+_NEW_START = 1_000_000_000
+"""More numbers than these are not missing: the sender began with other numbers."""
+
 
 @dataclass(slots=True)
 class Sequences:
@@ -25,12 +28,13 @@ class Sequences:
             del self.last[next(iter(self.last))]
         if before is None or number > before or before - number >= _RESTART:
             self.last[sender] = number
-        return max(number - before - 1, 0) if before is not None else 0
+        n = 0 if before is None else number - before - 1
+        return n if 0 < n <= _NEW_START else 0
 
 
 def json_number(name: str) -> re.Pattern[bytes]:
     """Return a pattern that finds a whole number under a name in JSON; its first group is the number."""
-    return re.compile(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*"?(\d{1,18})')
+    return re.compile(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*"?(\d{1,18})(?!\d)')
 
 
 def number_of(part: bytes) -> int | None:

@@ -15,11 +15,26 @@ from cep.errors import InputError
 _CONNECT_SECONDS, _READ_SECONDS = 3, 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 PATIENCE_SECONDS = 60.0
-"""Seconds for which a throttled call is repeated."""
+"""Seconds for which a call is repeated that was throttled, or that failed inside the service."""
 
 _THROTTLED = frozenset(
-    ("ProvisionedThroughputExceededException", "LimitExceededException", "KMSThrottlingException")
+    (
+        "KMSThrottlingException",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+    )
 )
+_ANSWERED = {
+    "describe_stream_summary": "StreamDescriptionSummary",
+    "get_records": "Records",
+    "get_shard_iterator": "ShardIterator",
+    "list_shards": "Shards",
+}
+"""Method -> what each response to it has."""
+
 _REFUSED = frozenset(
     (
         "AccessDeniedException",
@@ -92,15 +107,21 @@ class Calls:
         waited, pause = 0.0, _FIRST_PAUSE
         while True:
             try:
-                return getattr(self._client, method)(**arguments)
+                answer = getattr(self._client, method)(**arguments)
             except ClientError as error:
                 code = error.response.get("Error", {}).get("Code", "")
                 if code == "ExpiredIteratorException":
                     raise ExpiredIteratorError from error
-                if code not in _THROTTLED or waited >= PATIENCE_SECONDS:
+                if not _is_for_now(error, code) or waited >= PATIENCE_SECONDS:
                     raise self._error(error, code, doing) from error
             except BotoCoreError as error:
                 raise self._error(error, type(error).__name__, doing) from error
+            except (AttributeError, KeyError, TypeError, ValueError) as error:  # of boto3, for other JSON
+                raise self._other_service(doing) from error
+            else:
+                if _ANSWERED[method] not in answer:
+                    raise self._other_service(doing)
+                return answer
             self._sleep(pause)
             waited += pause
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -108,6 +129,13 @@ class Calls:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+    def _other_service(self, doing: str) -> InputError:
+        return InputError(
+            "E0880",
+            f"what answers at `{self._connection.where}` for {doing} is not Kinesis",
+            "correct `endpoint_url`",
+        )
 
     def _error(self, cause: Exception, code: str, doing: str) -> InputError:
         where = f"`{self._connection.where}`"
@@ -133,6 +161,12 @@ class Calls:
                 "check the network, `region` and `endpoint_url`",
             )
         return InputError("E0885", f"{where} failed at {doing}: {_shown(cause)}")
+
+
+def _is_for_now(error: Any, code: str) -> bool:
+    """Return whether a call that failed may succeed later."""
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return code in _THROTTLED or status >= 500
 
 
 def _shown(error: Exception) -> str:

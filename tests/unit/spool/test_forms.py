@@ -37,7 +37,11 @@ def test_a_line_of_statsd_is_an_event_for_each_value(line: str, events: list[dic
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"x", b"x:1", b":1|c", b"x:|c", b"x:nan|c", b"x:1|c|@no", b"x:1|c|?", b"\xff:1|c"]
+    "line",
+    [
+        *(b"", b"x", b"x:1", b":1|c", b"x:|c", b"x:nan|c", b"x:1|c|@no", b"x:1|c|?", b"\xff:1|c"),
+        *(b"a:1e400|c", b"a:1:-1e999|c", b"a:1|c|@1e400", b"a:1|c|T" + b"9" * 5_000),
+    ],
 )
 def test_a_line_that_is_no_statsd_stays_as_it_is(line: bytes) -> None:
     assert as_statsd(line) == [line]
@@ -113,6 +117,7 @@ def test_gaps_are_counted_by_sender() -> None:
     assert found.missing("b", 100) == 0
     assert found.missing("a", 13) == 2
     assert [found.missing("b", number) for number in (5_000, 0, 1, 3)] == [4_899, 0, 0, 1]  # it began again
+    assert [found.missing("b", number) for number in (10**17, 10**17 + 2)] == [0, 1]
 
 
 def test_of_too_many_senders_the_first_is_forgotten() -> None:
@@ -128,6 +133,7 @@ def test_a_number_is_found_in_json_or_is_a_part() -> None:
     assert [
         match and int(match[1]) for match in map(name.search, (b'{"n.o": 12}', b'{"n.o":"7"}', b'{"nxo": 1}'))
     ] == [12, 7, None]
+    assert name.search(b'{"n.o": %d}' % 10**18) is None
     assert [number_of(part) for part in (b"12", b"\0\0\0\0\0\0\1\0", b"\0\0\1\0", b"x", b"", b"1" * 19)] == [
         12,
         256,

@@ -149,15 +149,17 @@ def test_a_body_without_messages_or_an_array_that_cannot_be_read_is_refused_whol
 def test_path_headers_key_and_time_of_receipt_are_kept(tmp_path: Path) -> None:
     with running(tmp_path, headers=("x-trace",)) as spool:
         spool.post(b"{}", "/orders/eu?x=1", Idempotency_Key="k1", X_Trace="t")
+        for path in ("/orders/eu?x=1", "?x=http://a/b", ""):
+            spool.post(b"{}", f"http://localhost:80{path}")
         spool.post(b"[{},{}]", "/", Idempotency_Key="k2")
         spool.post(b"{}")
     found = spool.batch
     assert found.columns == {
-        "topic": ["orders/eu", "", "", ""],
-        "id": ["k1", "k2/0", "k2/1", None],
-        "header.x-trace": ["t", None, None, None],
+        "topic": ["orders/eu", "orders/eu", "", "", "", "", ""],
+        "id": ["k1", None, None, None, "k2/0", "k2/1", None],
+        "header.x-trace": ["t", None, None, None, None, None, None],
     }
-    assert found.received_us.tolist() == [NOW_US] * 4
+    assert found.received_us.tolist() == [NOW_US] * 7
 
 
 def test_an_answer_comes_after_the_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
