@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cep.errors import InputError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _IN_THE_WAY = (errno.ENOTDIR, errno.EEXIST)
 
@@ -77,7 +77,7 @@ def require_folder(path: str | Path, probe: str) -> None:
 def write_error(path: str | Path, error: OSError) -> InputError:
     """Return the error that says why `path` cannot be written."""
     reason = error.strerror or str(error)
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return InputError(
             "E0616",
             f"no space is left to write `{path}`: {reason}",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import json
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from cep.errors import CepError, InputError
 from cep.spool.counts import SpoolCounts
 from cep.spool.folder import write_whole
 from cep.spool.segments import ReceivedBatch
 from cep.spool.writer import DiskFailedError, SegmentWriter
+from cep.write_errors import FULL
 
 MAX_GROUP_BYTES = 32 << 20
 """Bytes that are written before one fsync, about."""
@@ -23,8 +25,7 @@ _TEND_SECONDS = 1.0
 _ROOM_SECONDS = 1.0
 """After the disk was full, it is tried again so much later."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_NO_ROOM_FOR_STATUS = "E0616"
+_NO_ROOM = "E0616"
 
 
 class AtLimit(Enum):
@@ -240,9 +241,10 @@ class Intake:
             while True:
                 try:
                     self._writer.append(batches)
+                    self._room_at = float("-inf")
                     return Outcome.WRITTEN
                 except OSError as error:
-                    if error.errno not in _FULL:
+                    if error.errno not in FULL:
                         raise
                     if not (removes and self._writer.remove_oldest()):
                         break
@@ -267,15 +269,15 @@ class Intake:
         if now - self._tended < _TEND_SECONDS or self.error is not None:
             return
         self._tended = now
-        try:
-            self._writer.tend()
-            self._tell_status()
-        except OSError as error:
-            if error.errno not in _FULL:
-                self._fail(error)
-        except CepError as error:
-            if error.code != _NO_ROOM_FOR_STATUS:
-                self._fail(error)
+        for step in (self._writer.tend, self._tell_status):
+            try:
+                step()
+            except OSError as error:
+                if error.errno not in FULL:
+                    self._fail(error)
+            except CepError as error:
+                if error.code != _NO_ROOM:
+                    self._fail(error)
 
     # ------------------------------------------------------------ outcomes and status
 
@@ -285,6 +287,8 @@ class Intake:
             self.counts.removed_unread = self._writer.n_removed_unread
             line = self.counts.line()
             is_full = not self._has_room(0)
+            if not is_full and self._clock() < self._room_at + _TEND_SECONDS:  # until it is tried again
+                is_full, self._full = True, "disk full"
             return f"{line}; no room: {self._full}" if is_full else line
 
     def _tell_status(self, *, is_running: bool = True) -> None:
@@ -304,6 +308,22 @@ class Intake:
             "limit_reached": full,
             "readers_behind": behind,
         }
-        write_whole(self._writer.folder / "status.json", json.dumps(status, indent=1) + "\n")
+        file, text = self._writer.folder / "status.json", json.dumps(status, indent=1) + "\n"
+        try:
+            write_whole(file, text)
+        except InputError as error:
+            if error.code != _NO_ROOM:
+                raise
+            with suppress(FileNotFoundError):
+                _overwrite(file, text.encode())
         if is_running:
             self._show(line)
+
+
+def _overwrite(file: Path, text: bytes) -> None:
+    """Write a small file without new room on its disk; raises OSError."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, text.ljust(os.fstat(descriptor).st_size), 0)
+    finally:
+        os.close(descriptor)

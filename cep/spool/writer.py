@@ -7,8 +7,8 @@ import json
 import mmap
 import os
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +38,7 @@ from cep.spool.segments import (
     segment_header,
     sound_end,
 )
-from cep.write_errors import writing
+from cep.write_errors import FULL, writing
 
 
 class DiskFailedError(Exception):
@@ -66,7 +66,8 @@ class SegmentWriter:
     """The only writer of a folder, for one thread at a time.
 
     Raises StateError: another spool writes to the folder (E0951), or acknowledged messages are damaged
-    (E0952). Raises InputError: the folder cannot be written.
+    (E0952). Raises InputError: the folder cannot be written. If only the disk is full, an existing spool
+    opens, and `append` raises OSError.
 
     `folder`: created if it is missing. `clock`: seconds since 1970.
     """
@@ -95,7 +96,9 @@ class SegmentWriter:
                     found = segment_path(folder, segment).stat()
                     self._sizes[segment], self._closed_s[segment] = found.st_size, found.st_mtime
                 self.total_bytes = sum(self._sizes.values())
-                self._begin(following)
+                self._end = Place(following, HEADER_BYTES, following)
+                with _suppress_full():  # if the disk is full, `append` begins
+                    self._begin(following)
         except BaseException:
             self._release()
             raise
@@ -111,7 +114,8 @@ class SegmentWriter:
                 "end it, or give each spool a folder of its own",
             ) from None
         os.truncate(self._lock, 0)
-        os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        with suppress(OSError):  # the disk is full; the lock is held without its text
+            os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
     def _name(self) -> None:
         """Give the spool an identity if it has none."""
@@ -189,7 +193,9 @@ class SegmentWriter:
         DiskFailedError: the disk failed: it is unknown whether they were written, and this writer writes
         nothing more.
         """
-        if self._end.n_bytes > HEADER_BYTES and self._is_over():
+        if self._file < 0:
+            self._begin(self._end.number)
+        elif self._end.n_bytes > HEADER_BYTES and self._is_over():
             self.roll()
         end = self._end
         try:
@@ -310,7 +316,7 @@ class SegmentWriter:
     def _closed(self) -> list[tuple[int, int]]:
         """Return the closed segments in order, each with the number of the message after it."""
         found = sorted(self._sizes)
-        return list(pairwise(found))
+        return list(pairwise(found if self._file >= 0 else [*found, self._end.number]))
 
     def _remove_unread(self, segment: int, following: int, needed: int) -> None:
         self._remove(segment)
@@ -321,6 +327,16 @@ class SegmentWriter:
         self.total_bytes -= self._sizes.pop(segment)
         self._closed_s.pop(segment, None)
         self._done_since.pop(segment, None)
+
+
+@contextmanager
+def _suppress_full() -> Iterator[None]:
+    """Ignore the OSError of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

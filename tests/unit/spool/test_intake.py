@@ -156,12 +156,14 @@ def test_a_full_disk_is_tried_again_after_a_second(
         assert told == [outcome]
         assert spool.offer(batch(b"b")) is outcome
         assert spool.is_full() == "disk full"
+        assert spool.line().endswith("; no room: disk full")
         is_full = False
         clock.seconds += 1
         assert spool.offer(batch(b"c"), told.append) is None
         spool.flush()
         assert told == [outcome, Outcome.WRITTEN]
         assert spool.error is None
+        assert "no room" not in spool.line()
     end = durable(tmp_path)
     assert end is not None
     assert end.number == 1
@@ -199,3 +201,40 @@ def test_what_waits_at_the_end_is_written(tmp_path: Path, monkeypatch: pytest.Mo
         gate.may_go_on.set()
     assert told == [Outcome.WRITTEN] * 2
     assert spool.offer(batch(b"c")) is Outcome.FAILED
+
+
+def test_the_status_tells_of_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, is_full = os.write, threading.Event()
+
+    def full(descriptor: int, data: Any) -> int:
+        if is_full.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data)
+
+    def no_file(self: Path, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def status() -> tuple[int, str]:
+        found = json.loads((tmp_path / "status.json").read_text())
+        return found["refused"], found["limit_reached"]
+
+    monkeypatch.setattr(os, "write", full)
+    clock = Clock()
+    with intake(tmp_path, clock=clock) as spool:
+        spool.offer(batch(b"a"))
+        spool.flush()
+        spool._tell_status()
+        assert status() == (0, "")
+        with monkeypatch.context() as disk:
+            disk.setattr(Path, "touch", no_file)
+            is_full.set()
+            spool.offer(batch(b"b"))
+            spool.flush()
+            spool._tell_status()
+            assert status() == (1, "disk full")
+            is_full.clear()
+        clock.seconds += 1
+        spool.offer(batch(b"c"))
+        spool.flush()
+        spool._tell_status()
+        assert status() == (1, "")

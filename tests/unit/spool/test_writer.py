@@ -221,6 +221,38 @@ def test_a_disk_that_is_full_when_a_segment_is_over_loses_nothing(
     assert there(tmp_path) == [(0, "a"), (1, "c")]
 
 
+def test_a_spool_opens_on_a_full_disk_and_begins_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as writer:
+        writer.append([batch("a")])
+    disk = FullDisk(0, monkeypatch)
+    with opened(tmp_path) as writer:
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                writer.append([batch("b")])
+        writer.tend()
+        assert segments(tmp_path) == [0]
+        disk.room = 10_000
+        writer.append([batch("c")])
+    assert there(tmp_path) == [(0, "a"), (1, "c")]
+
+
+def test_on_a_full_disk_the_last_segment_can_be_removed_before_another_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as writer:
+        writer.append([batch("a", "b")])
+    disk = FullDisk(0, monkeypatch)
+    with opened(tmp_path) as writer:
+        assert writer.remove_oldest()
+        assert (writer.n_removed_unread, segments(tmp_path)) == (2, [])
+        assert not writer.remove_oldest()
+        disk.room = 10_000
+        writer.append([batch("c")])
+    assert there(tmp_path) == [(2, "c")]
+
+
 def test_a_sync_that_fails_is_never_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
