@@ -23,6 +23,7 @@ NOT_REMOTE = {
     "test_a_stream_that_is_killed_goes_on_with_each_match_once": _PIPELINE,
     "test_a_micro_batch_that_is_killed_is_repeated_with_the_static_table_that_it_had": _PIPELINE,
     "test_ctrl_c_stops_a_stream_and_prints_the_summary": _PIPELINE,
+    "test_a_signal_while_java_starts_stops_the_stream_and_leaves_no_java": _PIPELINE,
     "test_a_pipeline_reads_a_format_and_writes_a_sink_of_a_plug_in": _PIPELINE,
     "test_a_stream_reads_a_source_of_a_plug_in_partition_by_partition": _PIPELINE,
     "test_events_come_as_parcels_of_the_rules": "it reads the source of a pipeline",
