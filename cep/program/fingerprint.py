@@ -202,35 +202,33 @@ def _made_columns(program: Program) -> list[str]:
 
 def _shared_fingerprint(program: Program) -> bytes:
     """Return a description of the streams, the key and the order of the events."""
-    return next(_shared_fingerprints(program, {}))
+    return _told_shared(program, [_ordering_fields(program, stream) for stream in program.streams], {})
 
 
-def _shared_fingerprints(program: Program, meanings: Mapping[str, bytes]) -> Iterator[bytes]:
-    """Yield the shared fingerprint for each order in which streams may declare columns: first, as they do.
+def _ordering_fields(program: Program, stream: Stream) -> tuple[Field, ...]:
+    """Return the columns of a stream that are its event time, a tie breaker or part of the key."""
+    key = {column for role in program.roles if role.stream == stream.name for column in role.key}
+    names = {stream.event_time, *stream.tie_break, *key}
+    return tuple(field for field in stream.fields if field.name in names)
+
+
+def _told_shared(
+    program: Program, fields: Iterable[tuple[Field, ...]], meanings: Mapping[str, bytes]
+) -> bytes:
+    """Return the shared fingerprint of a program with these `_ordering_fields`.
 
     `meanings`: other meanings of rules whose matches the program reads.
     """
-
-    def orders(stream: Stream) -> list[tuple[Field, ...]]:
-        key = {column for role in program.roles if role.stream == stream.name for column in role.key}
-        names = {stream.event_time, *stream.tie_break, *key}
-        fields = tuple(field for field in stream.fields if field.name in names)
-        # The columns of matches always have the same order.
-        return (
-            [fields] if isinstance(stream, MatchStream) else list(islice(permutations(fields), _MOST_ORDERS))
-        )
-
-    roles = [[role.stream, role.key] for role in program.roles]
-    for fields in islice(product(*map(orders, program.streams)), _MOST_ORDERS):
-        streams: list[_Value] = [
-            [
-                *(stream.name, stream.event_time, stream.tie_break, stream.deduplicate),
-                of_stream,
-                *([meanings.get(stream.name, stream.meaning)] if isinstance(stream, MatchStream) else []),
-            ]
-            for stream, of_stream in zip(program.streams, fields, strict=True)
+    streams: list[_Value] = [
+        [
+            *(stream.name, stream.event_time, stream.tie_break, stream.deduplicate),
+            of_stream,
+            *([meanings.get(stream.name, stream.meaning)] if isinstance(stream, MatchStream) else []),
         ]
-        yield _digest([program.key, roles, streams])[:FINGERPRINT_BYTES]
+        for stream, of_stream in zip(program.streams, fields, strict=True)
+    ]
+    roles = [[role.stream, role.key] for role in program.roles]
+    return _digest([program.key, roles, streams])[:FINGERPRINT_BYTES]
 
 
 _MOST_ORDERS = 5040
@@ -249,7 +247,13 @@ def programs_of(stored: Collection[bytes], programs: Sequence[Program]) -> dict[
         if program.fingerprint in stored:
             found[program.fingerprint] = program
             continue
-        for shared in _shared_fingerprints(program, meanings):
+        orders = (
+            # The columns of matches always have the same order.
+            islice(permutations(of), 1 if isinstance(stream, MatchStream) else _MOST_ORDERS)
+            for stream, of in ((stream, _ordering_fields(program, stream)) for stream in program.streams)
+        )
+        for fields in islice(product(*orders), _MOST_ORDERS):
+            shared = _told_shared(program, fields, meanings)
             then = program.identity.with_shared(shared)
             if then.fingerprint in stored:
                 found[then.fingerprint] = program
