@@ -5,6 +5,7 @@ Like Spark's own files, they survive the death of the process at any moment, but
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cep.errors import StateError
-from cep.write_errors import writing
+from cep.write_errors import write_error, writing
 from spark_runtime.compat.driver import checkpoint_file_manager
 
 if TYPE_CHECKING:
@@ -143,6 +144,18 @@ _CAN_ABORT = "fs.capability.outputstream.abortable"
 _READS = 3
 """How often a file is read at most. S3A fails if the object is replaced after it was opened."""
 
+_MOST_TOLD = 300
+_REASONS = {
+    "AccessDeniedException": errno.EACCES,
+    "AccessControlException": errno.EACCES,
+    "Permission denied": errno.EACCES,
+    "Read-only file system": errno.EROFS,
+    "No space left on device": errno.ENOSPC,
+    "QuotaExceededException": errno.EDQUOT,
+    "ParentNotDirectoryException": errno.ENOTDIR,
+}
+"""Words in the name or the message of an exception of Hadoop -> the error of a local disk."""
+
 _MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 
 
@@ -200,7 +213,12 @@ class HadoopFiles:
         """Write a file unless one of this name exists; return whether it was written.
 
         Only one of several callers gets True. S3 before Hadoop 3.4.2 has no such step: the last one wins.
+        Raises InputError: it cannot be written.
         """
+        with _hadoop_writing(f"{self.root}/{name}"):
+            return self._create(name, text)
+
+    def _create(self, name: str, text: str) -> bool:
         from py4j.protocol import Py4JJavaError
 
         files, place = self._place(name)
@@ -227,7 +245,14 @@ class HadoopFiles:
         self._write(name, copied)
 
     def _write(self, name: str, fill: Callable[[Any], None]) -> None:
-        """Write a file in one step; HDFS replaces an existing file in the same step, as object stores do."""
+        """Write a file in one step; HDFS replaces an existing file in the same step, as object stores do.
+
+        Raises InputError: it cannot be written.
+        """
+        with _hadoop_writing(f"{self.root}/{name}"):
+            self._write_whole(name, fill)
+
+    def _write_whole(self, name: str, fill: Callable[[Any], None]) -> None:
         files, whole = self._place(name)
         is_whole = files.getScheme() in _APPEARS_WHOLE
         folder, _, last = name.rpartition("/")
@@ -249,9 +274,10 @@ class HadoopFiles:
         return [str(status.getPath().getName()) for status in found or ()]
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder and its contents."""
+        """Remove a file, or a folder and its contents. Raises InputError: it cannot be removed."""
         files, place = self._place(name)
-        files.delete(place, True)
+        with _hadoop_writing(f"{self.root}/{name}"):
+            files.delete(place, True)
 
     def checkpoint_manager(self) -> str | None:
         """Return the class that writes without renaming, if its package, `spark-hadoop-cloud`, exists.
@@ -261,6 +287,23 @@ class HadoopFiles:
         files, place = self._place("")
         loadable = getattr(self._jvm, "org.apache.spark.util.Utils").classIsLoadable(_MANAGER)
         return _MANAGER if loadable and files.hasPathCapability(place, _CAN_ABORT) else None
+
+
+@contextmanager
+def _hadoop_writing(place: str) -> Iterator[None]:
+    """Turn an exception of Java in writing to `place` into an InputError."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        thrown = error.java_exception
+        said = str(thrown.getMessage() or "").removeprefix(f"{place}: ")
+        reason = next((line.strip() for line in said.splitlines() if line.strip()), "")[:_MOST_TOLD]
+        kind = str(thrown.getClass().getSimpleName())
+        cause = next((code for word, code in _REASONS.items() if word in f"{kind}: {said}"), None)
+        told = reason or kind
+        raise write_error(place, OSError(told) if cause is None else OSError(cause, told)) from error
 
 
 def _unless_missing(call: Callable[[], Any]) -> Any:
