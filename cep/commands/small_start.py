@@ -55,6 +55,8 @@ _STAND_INS: dict[str, dict[str, Any]] = {
 }
 """The only things that packages use of modules that take long to load, as they are if nothing else uses them.
 
+None: it is the true one when an attribute of it is asked for.
+
 Arrow asks whether an array is masked, and reads the docstrings of its functions to write others. numpy adds
 docstrings, and only annotations use its types of arrays. pyparsing offers its help for tests, which loads
 `unittest`, and expressions and helpers of many grammars, for which it loads the entities of HTML.
@@ -208,7 +210,11 @@ class _WithoutUnused:
                 del sys.modules[name]
             return getattr(importlib.import_module(name), attribute)
 
-        vars(module).update(_STAND_INS[name], __getattr__=of_true_module)
+        def later(attribute: str) -> _Later:
+            return _Later(lambda: of_true_module(attribute))
+
+        contents = {key: later(key) if value is None else value for key, value in _STAND_INS[name].items()}
+        vars(module).update(contents, __getattr__=of_true_module)
 
 
 def _keep_memory() -> None:

@@ -114,6 +114,13 @@ assert pa.array(pd.Series([1.5, float("nan")])).null_count == 1
 assert pa.Table.from_pandas(pd.DataFrame({"a": [1]})).to_pandas().a.tolist() == [1]
 assert pa.array([dateutil.relativedelta.relativedelta(days=1)]).type == pa.month_day_nano_interval()
 import botocore.parsers
+from pyparsing import pyparsing_common, pyparsing_test
+
+assert pyparsing_common.integer.parse_string("7").as_list() == [7]
+assert pyparsing_test.reset_pyparsing_context
+import pyparsing.common
+
+assert pyparsing.common.pyparsing_common.hex_integer
 """
 
 
