@@ -43,11 +43,17 @@ def _is_masked(array: Any) -> bool:
     return mask is not None and bool(mask.any())
 
 
+class _OfMaskedArray(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        core = sys.modules.get("numpy.ma.core")  # without it there is no masked array
+        return core is not None and isinstance(value, core.MaskedArray)
+
+
 _STAND_INS: dict[str, dict[str, Any]] = {
     "numpy._core._add_newdocs": {},
     "numpy._core._add_newdocs_scalars": {},
     "numpy.typing": {"NDArray": list},
-    "numpy.ma": {"MaskedArray": type("MaskedArray", (), {}), "is_masked": _is_masked},
+    "numpy.ma": {"MaskedArray": _OfMaskedArray("MaskedArray", (), {}), "is_masked": _is_masked},
     "pyarrow.vendored.docscrape": {"NumpyDocString": lambda text: {"Parameters": ()}},
     "pyparsing.helpers": {"_builtin_exprs": []},
     "pyparsing.common": {"pyparsing_common": None, "_builtin_exprs": []},

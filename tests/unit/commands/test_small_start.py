@@ -104,6 +104,10 @@ from cep.commands.small_start import start_small
 start_small()
 exec("import pyarrow as pa; pa.array([object()][:0]); pa.array([1.5])", {"__name__": "cep.formats"})
 assert not {"pandas", "dateutil"} & {*sys.modules}
+import numpy as np
+from numpy.ma import MaskedArray
+
+assert not isinstance(np.arange(2), MaskedArray) and isinstance(np.ma.masked_array([1]), MaskedArray)
 import dateutil.relativedelta
 import dateutil.tz
 import pandas as pd
