@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def nearest_streams_file(rule_file: Path) -> Path | None:
     Raises InputError (E0613): a folder cannot be read.
     """
     directory = rule_file.parent
-    for above in (directory, *directory.resolve().parents):
+    for above in (directory, *Path(posixpath.realpath(directory)).parents):
         try:
             if (above / STREAMS_FILE).is_file():
                 return above / STREAMS_FILE

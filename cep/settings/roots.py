@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://([^/]*)(.*)", re.DOTALL)
 
@@ -17,7 +16,7 @@ def root_of(text: str) -> str:
     """
     found = _SCHEME.fullmatch(text)
     if found is None or found[1].lower() == "file":
-        return str(Path(text if found is None else found[3] or "/").resolve())
+        return posixpath.realpath(text if found is None else found[3] or "/")  # no error at links in a circle
     path = posixpath.normpath(f"/{found[3]}").replace("//", "/")
     return f"{found[1].lower()}://{found[2]}{path}"
 

@@ -199,8 +199,10 @@ def test_relative_paths_are_those_below_the_roots(tmp_path: Path, monkeypatch: p
     outside = [refusal(lambda name=name: check(both, [f"../{name}.cep"])) for name in ("out", "missing")]
     assert outside[0].replace("out", "missing") == outside[1]
     assert "is not below a root" in outside[0]
-    inside = answered(lambda: check(both, ["missing.cep"]))
-    assert [problem["code"] for problem in inside["problems"]] == ["E0611"]
+    (first / "circle").symlink_to(first / "circle")
+    for missing in ("missing.cep", "circle", "circle/a.cep"):
+        problems = check(both, [missing])["problems"]
+        assert [problem["code"] for problem in problems] == ["E0611"]
 
 
 def access(folder: Path, may_write: bool = False) -> Access:
