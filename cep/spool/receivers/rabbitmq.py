@@ -201,7 +201,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
             return InputError(
                 "E0956",
                 f"queue `{settings.queue}` at {settings.where} is a stream",
-                "read it with the source `rabbitmq_stream` of a pipeline, which begins where it ended",
+                "read it with the source `rabbitmq_stream` of a pipeline, which misses nothing",
             )
         return InputError(
             "E0956",
