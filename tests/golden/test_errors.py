@@ -12,8 +12,8 @@ from tests.golden.errors_cases import golden_path, names, said_about
 
 _ROOT = Path(__file__).parents[2]
 _OF_RULES = ("language", "compiler", "settings", "diagnostics")
-_SHARED = ("declared.py", "settings.py", "parameters.py")
-"""Pipeline files and the command use these, too, which have codes of their own."""
+_SHARED = ("declared.py", "settings.py", "parameters.py", "given_streams.py")
+"""Pipeline files, the command and programs use these, too, which have codes of their own."""
 
 
 @pytest.mark.parametrize("name", names())
