@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -118,7 +119,7 @@ def _plain_text(value: Any) -> str | None:
 
 
 def _is_finite(value: Any) -> bool:
-    return bool(value - value == 0)
+    return value.is_finite() if isinstance(value, Decimal) else isinstance(value, int) or math.isfinite(value)
 
 
 def _quoted(text: str) -> str:

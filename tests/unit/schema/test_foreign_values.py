@@ -37,6 +37,8 @@ class Long(int):
         (math.nan, "NaN"),
         (-math.inf, "-Infinity"),
         (Decimal("1.50"), "1.50"),
+        (Decimal("-Infinity"), "-Infinity"),
+        ([Decimal("Infinity"), Decimal("NaN")], '["Infinity", "NaN"]'),
         (TIME, "2024-05-01T10:00:00.000000Z"),
         (TIME.replace(tzinfo=None), "2024-05-01T10:00:00.000000Z"),
         (TIME.astimezone(timezone(timedelta(hours=2))), "2024-05-01T10:00:00.000000Z"),
