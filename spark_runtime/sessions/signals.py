@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""The signals with which a supervisor and a closed terminal end a process."""
+_ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SAME_REQUEST_S = 1.0
 """A shell that forwards a signal, which its process group has received, does so within this time."""
@@ -23,8 +22,7 @@ _MOST_DEFERRED = 3
 def awaited_stop() -> Iterator[threading.Event]:
     """Make a signal set the event; one that comes more than a second later interrupts as usual.
 
-    A signal that is ignored, such as SIGHUP under ``nohup``, stays so. In another thread than the main one,
-    nothing sets the event.
+    SIGHUP stays ignored under ``nohup``. In another thread than the main one, nothing sets the event.
     """
     noted, first, terminals = threading.Event(), 0.0, _terminals()
 
@@ -72,13 +70,14 @@ def own_handler() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     yield
     # PySpark's one of an earlier session would cancel the jobs of that one.
-    is_own = before is not signal.default_int_handler and "pyspark" not in getattr(before, "__module__", "")
+    is_own = callable(before) and before is not signal.default_int_handler
+    is_own = is_own and "pyspark" not in getattr(before, "__module__", "")
     if is_own and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
 
 
 def interrupt_on_ending() -> None:
-    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does, unless they are ignored."""
+    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does; SIGHUP stays ignored under ``nohup``."""
     terminals = _terminals()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -86,14 +85,14 @@ def interrupt_on_ending() -> None:
             _leave(terminals)
         raise KeyboardInterrupt
 
-    for number in _ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:
+    for number in _handled():
+        if number != signal.SIGINT:  # Python does so
             signal.signal(number, interrupt)
 
 
 def ignore_all() -> None:
     """Ignore the signals: the process has stopped, and is to end with the exit code that says so."""
-    for number in (signal.SIGINT, *_ENDING):
+    for number in _ALL:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -108,14 +107,22 @@ def _leave(terminals: Sequence[int]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
+def _handled() -> list[signal.Signals]:
+    """Return the signals that are handled.
+
+    A shell lets SIGINT be ignored in what it starts in the background. Who sends it there means it.
+    """
+    is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in _ALL if not (is_kept and number == signal.SIGHUP)]
+
+
 @contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """In this context let `handler` handle the signals that are not ignored."""
+    """In this context let `handler` handle the signals, but not SIGHUP under ``nohup``."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_ENDING)}
-    before = {number: found for number, found in before.items() if found is not signal.SIG_IGN}
+    before = {number: signal.getsignal(number) for number in _handled()}
     for number in before:
         signal.signal(number, handler)
     try:

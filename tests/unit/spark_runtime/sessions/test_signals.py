@@ -56,8 +56,16 @@ def test_a_signal_at_once_again_is_the_same_request_and_a_later_one_interrupts(
         assert stop.is_set()
 
 
-def test_what_is_ignored_stays_so() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+def test_an_interrupt_that_a_shell_lets_be_ignored_in_the_background_stops_a_stream() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with awaited_stop() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+def test_sighup_stays_ignored_under_nohup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with awaited_stop() as stop:
         signal.raise_signal(signal.SIGHUP)
         assert not stop.is_set()
