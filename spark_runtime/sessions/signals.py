@@ -110,7 +110,7 @@ def _leave(terminals: Sequence[int]) -> None:
 def _handled() -> list[signal.Signals]:
     """Return the signals that are handled.
 
-    A shell lets SIGINT be ignored in what it starts in the background. Who sends it there means it.
+    What a shell starts in the background ignores SIGINT at first; whoever sends it there wants an end.
     """
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in _ALL if not (is_kept and number == signal.SIGHUP)]
