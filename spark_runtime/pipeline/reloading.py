@@ -19,7 +19,7 @@ from cep.engine.warm import is_warm, missing, warm_up
 from cep.errors import CepError, StateError
 from cep.program.changes import BEGINNING, Changes, Verdict, changes_of
 from cep.program.identity import differences
-from cep.rule_set import RuleSet
+from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_texts
 from cep.schema.time_literals import time_for_people
 from spark_runtime.event_time.done import Done
@@ -437,6 +437,10 @@ def _begins_us(read_until_us: int | None) -> int:
     return START_OF_TIME_US if read_until_us is None else read_until_us
 
 
-def _without_rules(pipeline: Pipeline) -> Pipeline:
-    rules = RuleSet(()).with_corrections(pipeline.rules.corrections)
-    return replace(pipeline, rules=rules, texts=(), warnings=(), tables=(), rule_paths=())
+_NO_RULES = RuleSet(())
+
+
+def _without_rules(pipeline: Pipeline) -> tuple[Pipeline, Corrections | None]:
+    """Return a pipeline without its rules, and how it corrects matches: a rule set equals only itself."""
+    bare = replace(pipeline, rules=_NO_RULES, texts=(), warnings=(), tables=(), rule_paths=())
+    return bare, pipeline.rules.corrections
