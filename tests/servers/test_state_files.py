@@ -94,7 +94,7 @@ def test_a_file_that_is_missing_or_was_changed_is_refused_by_its_name(kept: Kept
     pieces = pieces_of(kept)
     [piece] = pieces.write("7/1-run-0", [b"what was written"])
     for other, fact in (
-        (piece._replace(file="7/2-run-0"), f"`{kept.folder}/7/2-run-0` cannot be read: "),
+        (piece._replace(file="7/2-run-0"), f"`{kept.folder}/7/2-run-0` is missing"),
         (piece._replace(length=99), f"`{kept.folder}/7/1-run-0` does not contain what was written"),
         (piece._replace(checksum=1), f"`{kept.folder}/7/1-run-0` does not contain what was written"),
     ):
