@@ -122,7 +122,7 @@ def exists(pieces: Pieces, file: str) -> bool:
     try:
         pieces.read(Piece(file, 0, 1, 0x4A3F_8A1B))
     except StateError as error:
-        return "cannot be read" not in str(error)
+        return "is missing" not in str(error)
     return True
 
 
