@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from cep.arguments import several_texts, type_name, wrong_argument
+from cep.arguments import flag_of, several_texts, type_name, wrong_argument
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Diagnostic, InputError, RuleError, Source
 from cep.language import ast
@@ -246,10 +246,9 @@ def _require_kinds(call: Call) -> None:
     if not all(isinstance(time, str) for time in times) and call.event_time is not None:
         wanted = "the name of a column, or a dictionary of them by stream"
         raise wrong_argument("event_time", call.event_time, wanted)
-    if not isinstance(call.deduplicate, bool):
-        raise wrong_argument("deduplicate", call.deduplicate, "True or False")
-    if call.streaming is not None and not isinstance(call.streaming, bool):
-        raise wrong_argument("streaming", call.streaming, "True or False")
+    flag_of("deduplicate", call.deduplicate)
+    if call.streaming is not None:
+        flag_of("streaming", call.streaming)
 
 
 def _require_names(argument: str, value: object, streams: Collection[str]) -> None:

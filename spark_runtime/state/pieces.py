@@ -187,7 +187,7 @@ def _private(path: str, flags: int) -> int:
 
 
 _RESTORE = "restore the checkpoint directory as a whole, or start with an empty one"
-_OTHER_FOLDER = f"give detect the same `state_folder` as in the earlier runs; or {_RESTORE}"
+_OTHER_FOLDER = f"{_RESTORE}; detect needs the `state_folder` of its earlier runs"
 
 
 def _damaged(place: str, fact: str, way_out: str = _RESTORE) -> StateError:

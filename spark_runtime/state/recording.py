@@ -125,7 +125,7 @@ class Layout:
         fingerprint, about, schema = self.programs[number]
         events = table_of_bytes(data, pa.ipc.read_schema(pa.py_buffer(schema)))
         program = programs_of([of[0] for of in self.programs], rules.programs)[fingerprint]
-        now = rules.programs.index(program)
+        now = next(at for at, of in enumerate(rules.programs) if of is program)  # `==` compares arrays
         then = SharedIdentity.of_json(packed_json_in(about))
         return now, moved(events, then, program.identity.shared, program)
 

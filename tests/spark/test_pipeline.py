@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -481,15 +481,40 @@ def test_the_sources_stream_must_be_the_rules_stream(tmp_path: Path) -> None:
     assert caught.value.code == "E0842"
 
 
+@contextlib.contextmanager
+def stopped(*arguments: str, **environment: str) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+    """Run Python in a process, which the context stops; yield it, and a list that will have what it said."""
+    said: list[str] = []
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        yield process, said
+        said += process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    assert "stopped: the next run continues from here" in said[1]
+    assert "Traceback" not in "".join(said)
+
+
+def is_java(pid: str) -> bool:
+    try:
+        return b"org.apache.spark" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return False
+
+
 def test_ctrl_c_stops_a_stream_and_prints_the_summary(tmp_path: Path) -> None:
     write_json(tmp_path / "events", random_events(10, 200), 1)
     more = 'trigger: "1 second"'
     file = write_pipeline(tmp_path, "format: json, path: events", more)
     code = "import sys; from spark_runtime import run_pipeline; run_pipeline(sys.argv[1])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(file)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
+    with stopped("-c", code, str(file)) as (process, said):
         deadline = time.monotonic() + 300
         while not list((tmp_path / "out").glob("matches/batch=*/_SUCCESS")):
             with contextlib.suppress(subprocess.TimeoutExpired):  # waits a little, unless it ends too early
@@ -497,13 +522,7 @@ def test_ctrl_c_stops_a_stream_and_prints_the_summary(tmp_path: Path) -> None:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 0, errors
-    assert "stopped: the next run continues from here" in errors
-    assert "Traceback" not in errors + output
-    assert "events " in errors
+    assert "events " in said[1]
 
 
 def test_a_signal_while_java_starts_stops_the_stream_and_leaves_no_java(tmp_path: Path) -> None:
@@ -512,32 +531,19 @@ def test_a_signal_while_java_starts_stops_the_stream_and_leaves_no_java(tmp_path
     file = write_pipeline(tmp_path, "format: json, path: events", more)
     place = tmp_path / "place"
     place.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cep", "run", str(file)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(place), "SPARK_LOCAL_DIRS": str(place)},
-    )
     children: list[str] = []
-    try:
+    with stopped("-m", "cep", "run", str(file), TMPDIR=str(place), SPARK_LOCAL_DIRS=str(place)) as (
+        process,
+        _,
+    ):
         while not children:
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)
             tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
-            found = " ".join(path.read_text() for path in tasks).split()
-            children = [
-                pid for pid in found if b"org.apache.spark" in Path(f"/proc/{pid}/cmdline").read_bytes()
-            ]
+            children = [pid for pid in " ".join(path.read_text() for path in tasks).split() if is_java(pid)]
         process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)  # a shell forwards what the group has received
-        output, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 0, errors
-    assert "stopped: the next run continues from here" in errors
-    assert "Traceback" not in errors + output
     while any(Path(f"/proc/{pid}").exists() for pid in children):  # the alarm of tests/conftest.py ends it
         time.sleep(0.05)
     assert list(place.iterdir()) == []

@@ -27,6 +27,5 @@ def test_a_file_that_is_missing_may_be_in_another_folder_of_state(tmp_path: Path
     (piece,) = Pieces(str(tmp_path / "one")).write("2/6-run-4", [b"abc"])
     with pytest.raises(StateError, match=r"E0702.*is missing") as caught:
         Pieces(str(tmp_path / "other")).read(piece)
-    assert caught.value.help.startswith(
-        "give detect the same `state_folder` as in the earlier runs; or restore"
-    )
+    assert caught.value.help.startswith("restore the checkpoint directory as a whole, or start with an empty")
+    assert caught.value.help.endswith("; detect needs the `state_folder` of its earlier runs")
