@@ -16,6 +16,7 @@ _SAME_REQUEST_S = 1.0
 """A shell that forwards a signal, which its process group has received, does so within this time."""
 
 _MOST_DEFERRED = 3
+"""Signals that wait for the start of Java; the next one interrupts it, because Java may never start."""
 
 
 @contextmanager
@@ -44,13 +45,13 @@ def awaited_stop() -> Iterator[threading.Event]:
 def deferred() -> Iterator[None]:
     """In this context let signals wait for its end, where the first one is raised again.
 
-    While Java starts, nobody could end it.
+    If a signal interrupted the start of Java, nobody would end the Java process.
     """
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         noted.append(number)
-        if len(noted) > _MOST_DEFERRED:  # Java does not start
+        if len(noted) > _MOST_DEFERRED:
             raise KeyboardInterrupt
 
     try:
@@ -63,13 +64,13 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def own_handler() -> Iterator[None]:
-    """Keep a handler of Ctrl-C that is not Python's: PySpark replaces it when it starts.
+    """Keep the program's own handler of Ctrl-C, which PySpark replaces when it starts.
 
-    PySpark's one cancels all jobs through Py4J, which the interrupted thread may be using.
+    The handler of PySpark cancels all jobs through Py4J, which the interrupted thread may be using.
     """
     before = signal.getsignal(signal.SIGINT)
     yield
-    # PySpark's one of an earlier session would cancel the jobs of that one.
+    # The handler of an earlier session would cancel the jobs of that session.
     is_own = callable(before) and before is not signal.default_int_handler
     is_own = is_own and "pyspark" not in getattr(before, "__module__", "")
     if is_own and threading.current_thread() is threading.main_thread():
@@ -86,7 +87,7 @@ def interrupt_on_ending() -> None:
         raise KeyboardInterrupt
 
     for number in _handled():
-        if number != signal.SIGINT:  # Python does so
+        if number != signal.SIGINT:  # Python itself interrupts then
             signal.signal(number, interrupt)
 
 
