@@ -51,8 +51,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
             if not is_new:
                 unfinished.chmod(place.stat().st_mode & 0o7777)
             unfinished.replace(place)
-        finally:
+        except BaseException:  # not after the replacement, when the name may be another writer's
             unfinished.unlink(missing_ok=True)
+            raise
 
 
 def _created_beside(place: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,25 @@ def test_a_file_that_could_not_be_written_whole_remains_as_it_was(tmp_path: Path
     with pytest.raises(InputError, match="E0616"):
         write()
     assert file.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_several_writers_of_one_file_leave_each_other_s_unfinished_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, replace = tmp_path / "status.json", Path.replace
+    with ExitStack() as other_writer:
+
+        def replaced(unfinished: Path, place: Path) -> None:
+            replace(unfinished, place)
+            monkeypatch.undo()
+            other_writer.enter_context(replacing(file)).write_text("second\n")  # the name is free again
+
+        monkeypatch.setattr(Path, "replace", replaced)
+        with replacing(file) as unfinished:
+            unfinished.write_text("first\n")
+        assert file.read_text() == "first\n"
+    assert file.read_text() == "second\n"
     assert list(tmp_path.iterdir()) == [file]
 
 
