@@ -27,6 +27,7 @@ ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 @pytest.fixture(autouse=True)
 def before() -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in ALL}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if nohup runs the tests
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
