@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cep.engine.kernels import functions
 from cep.engine.kernels.columns.device_clocks import WIDTH, estimate_times
+from cep.engine.kernels.columns.lookahead import N_USES, mark_used
 from cep.engine.kernels.columns.order import clear_bit, number_keys, pack_bits
 from cep.engine.matching.matcher import Matcher
 from cep.engine.order.ordering import OrderedEvents
@@ -159,6 +160,10 @@ def _run_kernels(programs: Sequence[Program] | None) -> None:
     matcher.next_deadline_us()
     Matcher.restore(program, matcher.snapshot()).finish()
     packed(np.array([[0], [3], [1 << 40]]))
+    strict = any(rule.needs_every_event for rule in rules)
+    if strict or programs is None or any(program.windows or program.joins.tables for program in programs):
+        keys, codes = np.zeros((1, 1), np.int64), np.zeros(1, np.int32)
+        mark_used(cells, cells, codes, codes, keys, np.zeros(N_USES, np.int64), np.zeros(1, np.uint8))
     if programs is None:
         _run_window_kernels(_every_window())
         _run_table_kernels()

@@ -25,7 +25,15 @@ from cep.expression import Type
 from cep.program.changes import KEPT, changes_of
 from cep.rule_set import RuleSet
 from spark_runtime.state.snapshots import changed_state, decode_state, encode_state
-from tests.property.differential import Row, advanced, in_order, reachable_us, rows_of, stream_table
+from tests.property.differential import (
+    Row,
+    advanced,
+    in_order,
+    reachable_us,
+    rows_of,
+    stream_table,
+    useless_left_out,
+)
 from tests.property.strategies.cases import Case, cases, cases_of_values
 from tests.property.strategies.expressions import values
 from tests.property.strategies.patterns import taken_variables
@@ -113,7 +121,10 @@ def compiled(case: Changed, *, optimize: bool = True) -> TwoSets:
 def both(case: Changed, sets: TwoSets) -> tuple[list[Row], list[Row]]:
     """Return what is expected of the rules of now after the change, and what they report."""
     block_rows = (1, 2, 5, BLOCK_ROWS)[len(case.case.events) % 4]
-    with mock.patch("cep.engine.matching.matcher.BLOCK_ROWS", block_rows):
+    with (
+        mock.patch("cep.engine.matching.matcher.BLOCK_ROWS", block_rows),
+        useless_left_out(len(case.case.events)),
+    ):
         return _both(case, sets)
 
 

@@ -36,6 +36,7 @@ from tests.property.differential import (
     rows_of,
     rows_of_matches,
     stream_table,
+    useless_left_out,
     woken,
 )
 from tests.property.strategies.cases import Case, Step, cases, cases_of_windows, cases_of_zones
@@ -393,7 +394,10 @@ def deliver(program: Program, case: TableCase, steps: Sequence[Step]) -> pa.Tabl
     Snapshots move them together, too, so these cases have none.
     """
     moves = len(case.versions) % 2 == 1
-    with mock.patch("cep.engine.keys.kept_rows._FEW", 0 if moves else 64):
+    with (
+        mock.patch("cep.engine.keys.kept_rows._FEW", 0 if moves else 64),
+        useless_left_out(len(case.case.events)),
+    ):
         return _delivered(program, case, steps, restores=not moves)
 
 

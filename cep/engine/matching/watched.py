@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cep.arrays import I64, Mask
+from cep.arrays import I32, I64, Mask
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.engine.kernels import layout as at
 from cep.engine.kernels.conditions import (
@@ -32,6 +32,7 @@ from cep.engine.kernels.registers import update_registers
 from cep.engine.matching.matcher import Matcher
 from cep.engine.order.column_cells import ColumnCells
 from cep.engine.order.event_blocks import event_blocks
+from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent, whole
 from cep.engine.state.event_lists import Nodes
 from cep.engine.state.runs import RunPool, key_width, n_registers, new_matches, new_stack
@@ -311,6 +312,10 @@ class WatchedMatcher(Matcher):
         (self._state,) = self._rules
         self._state.nodes = _AllNodes(self._state.rule)
 
+    def _used(self, table: pa.Table, order: OrderedEvents, slots: I32 | None) -> I64 | None:
+        """Let all events be seen."""
+        return None
+
     def watch(
         self,
         prepared: Sequence[pa.Table],
@@ -385,7 +390,7 @@ class WatchedMatcher(Matcher):
         if due is None:
             return None
         cells = ColumnCells(self.program, self._strings)
-        table, order, slots = self._extended(due, cells)
+        table, order, slots, _ = self._extended(due, cells)
         blocks = event_blocks(self.program, table, order, slots, cells)
         state, n = self._state, len(order.rows)
         state.set_slots(self._n_slots)

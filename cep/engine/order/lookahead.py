@@ -19,8 +19,13 @@ import numpy as np
 
 from cep.arrays import I32, I64
 from cep.engine.kernels.columns.lookahead import (
+    ANY_MASK,
+    BEGIN_MASK,
+    EVERY_EVENT,
     FINAL_MASK,
+    IS_STRICT,
     N_RULE_COLUMNS,
+    N_USES,
     SPAN_US,
     Pairs,
     Readers,
@@ -76,6 +81,23 @@ def _multiplies(rule: RuleProgram) -> bool:
         if successors + stays > 1:
             return True
     return False
+
+
+def use_of(rule: RuleProgram) -> I64 | None:
+    """Return which events of a key a rule can use (`mark_used`); None: perhaps all of them.
+
+    Rules with clocks count events.
+    """
+    tables = rule.tables
+    if rule.is_timed or (tables.variable_mask == 0).any():
+        return None
+    takes = slice(tables.take_ptr[0], tables.take_ptr[1])
+    begin_mask = np.bitwise_or.reduce(tables.variable_mask[tables.take_variable[takes]])
+    use = np.zeros(N_USES, np.uint64)
+    use[ANY_MASK], use[BEGIN_MASK] = rule.event_mask, begin_mask
+    use[EVERY_EVENT] = rule.needs_every_event
+    use[IS_STRICT] = (tables.state_mode[1:] == Mode.STRICT).all()
+    return use.view(np.int64)
 
 
 class Lookahead:

@@ -13,6 +13,25 @@ _NFA, _LOWER, _KERNELS = (
 
 FAULTS = (
     Fault(
+        "no run is open where the events of a batch begin",
+        f"{_KERNELS}/columns/lookahead.py",
+        "is_open = code, slots.shape[0] > 0 and keys[slots[code], HEAD] != NONE",
+        "is_open = code, False",
+    ),
+    Fault(
+        "a run that may ignore events is taken to end with the next one",
+        f"{_KERNELS}/columns/lookahead.py",
+        "is_open = begins or (is_open and (has_bits or not is_strict))",
+        "is_open = begins or (is_open and has_bits)",
+        only="rules",
+    ),
+    Fault(
+        "an event that breaks a strict joint is left out",
+        f"{_KERNELS}/columns/lookahead.py",
+        "if begins or (is_open and (has_bits or needs_every_event)):",
+        "if begins or (is_open and has_bits):",
+    ),
+    Fault(
         "a run that must look at every event is not offered each",
         "cep/engine/matching/packed_rule.py",
         '"always_walks": int(rule.tables.state_always[1:].any())',

@@ -1,4 +1,6 @@
-"""Which events a rule can use: those that an event which completes a match follows in time."""
+"""Which events a rule can use: those that may follow the first event of a match, or that an event which
+completes a match follows in time.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cep.arrays import I32, I64
+from cep.arrays import I32, I64, U8
 from cep.engine.kernels.columns.order import lowest_bit
 from cep.engine.kernels.compiled import kernel
+from cep.engine.kernels.layout import HEAD, NONE
+from cep.jit.memory import prefetch
 
 # Columns of `Readers.scans`: the bits that complete a match, the length of the window, then the progress of
 # the scan: the key, the time after which an event that completes a match follows, and the last scanned row.
 FINAL_MASK, SPAN_US, REACH_CODE, REACH_US, LAST_ROW = range(5)
 N_RULE_COLUMNS = 5
+
+# What a rule can use: the bits of all its variables, and those that begin a run; whether other events matter
+# while a run is open, and whether they end all runs.
+ANY_MASK, BEGIN_MASK, EVERY_EVENT, IS_STRICT = range(4)
+N_USES = 4
 
 
 class Readers(NamedTuple):
@@ -30,6 +39,48 @@ class Pairs(NamedTuple):
     rule: I32  # (capacity,) numbers of rules
     row: I32  # (capacity,) rows of events
     found: I64  # (1,) the number of pairs
+
+
+_AHEAD = 8
+"""So many keys ahead the runs of a key are fetched: they are anywhere."""
+
+
+@kernel
+def mark_used(bits: I64, rows: I64, codes: I32, slots: I32, keys: I64, use: I64, used: U8) -> None:
+    """Mark the events that can change something: those that may begin a run, and those that an open run may
+    take, or must not ignore.
+
+    Parameters
+    ----------
+    bits : (n rows,) int64
+        Bits of the local predicates of the rule, by row.
+    rows : (n,) int64
+        The row of each event, in order.
+    codes : (n,) int32
+        The key of each event.
+    slots : (keys,) int32
+        The slot of each key; empty: no key has open runs.
+    keys : (slots, width) int64
+        `Pool.keys` of the rule.
+    use : (N_USES,) int64
+        What the rule can use; see above.
+    used : (n,) uint8
+        Set to 1 for these events.
+    """
+    mask, begin_mask = use[ANY_MASK], use[BEGIN_MASK]
+    needs_every_event, is_strict = use[EVERY_EVENT] != 0, use[IS_STRICT] != 0
+    before, is_open = -1, False
+    for place in range(rows.shape[0]):
+        code = int(codes[place])
+        if code != before:
+            if code + _AHEAD < slots.shape[0]:
+                prefetch(keys, int(slots[code + _AHEAD]))
+            before, is_open = code, slots.shape[0] > 0 and keys[slots[code], HEAD] != NONE
+        word = bits[rows[place]]
+        begins, has_bits = word & begin_mask != 0, word & mask != 0
+        if begins or (is_open and (has_bits or needs_every_event)):
+            used[place] = 1
+        is_open = begins or (is_open and (has_bits or not is_strict))
 
 
 @kernel
