@@ -50,6 +50,7 @@ class SlidingRing(WindowRing):
             [self._row_of.get(number, -1) for number in (at.COUNT, at.SUM, at.AVG)], np.int64
         )
         self._set_keys(np.zeros((0, SLIDING_WIDTH), np.int64))
+        self._n_touched = 0  # keys since the last trim; a key counts once for each batch
 
     def compute(
         self, batch: KeyedBatch, table: OrderedTable, room: Room, *, is_alone: bool = False
@@ -57,6 +58,7 @@ class SlidingRing(WindowRing):
         """Return the columns by row of the table, and add the events to the state."""
         if is_alone:
             return super().compute(batch, table, room, is_alone=True)
+        self._n_touched += len(batch.slots)
         reads = self._reads(table, batch)
         shape = len(self.columns), len(batch.time_us)
         out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
@@ -77,6 +79,13 @@ class SlidingRing(WindowRing):
         room.shrink()
         found = {number: table.by_row(out[row], known[row]) for number, row in self._row_of.items()}
         return {column.name: found[column.function.value.number] for column in self.columns}
+
+    def expire(self, watermark_us: int) -> None:
+        """Release what no event after the watermark can see. Most keys do so when they have events."""
+        if 2 * self._n_touched > len(self._keys):
+            self._trimmed = max(self._trimmed, self.bound(watermark_us))
+            self._n_touched = 0
+        super().expire(watermark_us)
 
     def _move(self, needed: int) -> None:
         # Unused memory takes no room, and memory used for the first time costs more than a move.
