@@ -221,7 +221,7 @@ class Call:
 
     def push_all(self, parcels: Iterable[Parcel]) -> None:
         """Push parcels, events in the order in which they arrived (`parcels.arrival`)."""
-        waiting = deque(sorted(parcels, key=_arrived))
+        waiting = deque(in_order(parcels))
         while waiting:
             self.push(waiting.popleft())  # those of a batch are many: each is released when it is pushed
 
@@ -364,6 +364,11 @@ def carried_rows(matches: pa.Table, schema: pa.Schema, rules: RuleSet, ended_by:
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def in_order(parcels: Iterable[Parcel]) -> list[Parcel]:
+    """Return parcels in the order in which a call pushes them: events as they arrived."""
+    return sorted(parcels, key=_arrived)
 
 
 def _arrived(parcel: Parcel) -> str:

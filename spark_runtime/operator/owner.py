@@ -6,7 +6,8 @@ machine through a socket that only this user can open, and ends when the last of
 group has one owner among as many as the machine has cores.
 
 A message is frames: kind (1 byte), length (8 bytes), bytes. A request has one or two frames for each parcel,
-and ends with the call. An answer has a frame for each table, and ends with everything else, or with an error.
+and ends with the call. Large data of parcels are in the file of the task, and the frame says where. An answer
+has a frame for each table, and ends with everything else, or with an error.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from typing import TYPE_CHECKING, Any
 from cep.counts import Counts
 from cep.errors import CepError, StateError
 from cep.formats.late_events import late_schema
-from spark_runtime.operator.call import Moment, Results
+from spark_runtime.operator.call import Moment, Results, in_order
 from spark_runtime.state.files import StateFiles, WarmGroups
+from spark_runtime.state.pieces import Given
 from spark_runtime.state.pointer import Pointer, Task
 from spark_runtime.tables.content import store, tables_in, tables_of, used
 from spark_runtime.wire.output import CallResults, Matches, carried_schema
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 _FRAME = struct.Struct("<cq")
 _PARCEL = struct.Struct("<iiq")  # contents, program (-1: none), length of the text (-1: none)
+
+_PLACE = struct.Struct("<qq")  # of data in the file of the task: where they start, their length
 
 _ATTEMPTS = 2
 
@@ -63,18 +67,30 @@ class Owner:
         self._files = StateFiles(operator.kept, operator.rules, operator.n_groups, tables_of)
         self._warm = WarmGroups(self._files, lambda: _resident_bytes() > most_bytes)
 
+    def given(self, task: Task, start: int, length: int) -> Given:
+        """Return the input that a worker wrote to the file of a task."""
+        return self._files.given(task, start, length)
+
     def call(
-        self, value: bytes, task: Task, moment: Moment, parcels: Sequence[Parcel]
+        self,
+        value: bytes,
+        task: Task,
+        moment: Moment,
+        parcels: Sequence[Parcel],
+        given: Given | None = None,
     ) -> tuple[Results, bytes]:
-        """Return the results of a call, and the new value for Spark's state store."""
-        programs, given = self._operator.rules.programs, self._operator.tables
-        tables = tables_of(programs, given, moment.told)
+        """Return the results of a call, and the new value for Spark's state store.
+
+        `given`: contains the data of some of the parcels.
+        """
+        programs, own = self._operator.rules.programs, self._operator.tables
+        tables = tables_of(programs, own, moment.told)
         pointer = Pointer.decode(value)
         chain, is_warm = self._warm.take(task.group, pointer)
         chain.is_recording = not self._files.is_due(pointer, task, was_warm=is_warm)
-        chain.give(used(programs, given, moment.told), tables)
+        chain.give(used(programs, own, moment.told), tables)
         results = self._operator.results(chain, moment, parcels)
-        stored = self._files.after(pointer, task, chain)
+        stored = self._files.after(pointer, task, chain, given)
         self._operator.limits_of(task.group).require_state(stored.n_bytes, chain)
         state = {**stored.counts, "warm" if is_warm else "cold": 1}
         if stored.pointer is not None and (n_evicted := self._warm.put(task.group, stored.pointer, chain)):
@@ -108,6 +124,7 @@ class Owners:
         self._n = os.cpu_count() or 1
         most_bytes = operator.kept.most_bytes or os.sysconf("SC_PHYS_PAGES") * resource.getpagesize() // 4
         self._most_bytes = most_bytes // self._n
+        self._files = StateFiles(operator.kept, operator.rules, operator.n_groups)
         self._sockets: dict[int, socket.socket] = {}
 
     def call(
@@ -137,12 +154,30 @@ class Owners:
     def _asked(
         self, connection: socket.socket, value: bytes, task: Task, moment: Moment, parcels: Sequence[Parcel]
     ) -> tuple[Results, bytes]:
+        parcels = in_order(parcels)
+        whole, places = self._give(value, task, parcels)
         with connection.makefile("rb") as stream:
-            for parcel in parcels:
-                _send_parcel(connection, parcel)
-            what = {"value": base64.b64encode(value).decode(), "task": task, "moment": moment}
+            for number, parcel in enumerate(parcels):
+                _send_parcel(connection, parcel, places.get(number))
+            what = {"value": base64.b64encode(value).decode(), "task": task, "moment": moment, "given": whole}
             _send(connection, b"C", json.dumps(what).encode())
             return self._answer(stream)
+
+    def _give(
+        self, value: bytes, task: Task, parcels: Sequence[Parcel]
+    ) -> tuple[tuple[int, int] | None, dict[int, int]]:
+        """Write events to the file of the task. Return their place and length, and the place of each parcel
+        in it, by its number.
+        """
+        inputs = {
+            number: (parcel.program, parcel.data)
+            for number, parcel in enumerate(parcels)
+            if parcel.program is not None and parcel.data is not None
+        }
+        given = None
+        if self._operator.rules.corrections is None:  # they record events otherwise
+            given = self._files.give(Pointer.decode(value), task, [*inputs.values()])
+        return (None, {}) if given is None else (given[0], dict(zip(inputs, given[1], strict=True)))
 
     def _answer(self, stream: Any) -> tuple[Results, bytes]:
         rules = self._operator.rules
@@ -281,18 +316,25 @@ def _serve(listening: socket.socket, owner: Owner) -> None:
 def _answer_one(connection: socket.socket, stream: Any, owner: Owner) -> bool:
     """Answer one request; return whether there was one."""
     try:
-        parcels = []
+        parcels: list[Parcel] = []
+        places: dict[int, tuple[int, int]] = {}
         kind, data = _receive(stream)
         while kind != b"C":
             if kind == b"P":
                 parcels.append(_parcel_in(data))
-            else:
+            elif kind == b"D":
                 parcels[-1] = parcels[-1]._replace(data=data)
+            else:
+                places[len(parcels) - 1] = _PLACE.unpack(data)
             kind, data = _receive(stream)
         what = json.loads(data)
         try:
             before, task, moment = what["value"], Task(*what["task"]), Moment(*what["moment"])
-            results, value = owner.call(base64.b64decode(before), task, moment, parcels)
+            given = None if what["given"] is None else owner.given(task, *what["given"])
+            for number, place in places.items():
+                assert given is not None
+                parcels[number] = parcels[number]._replace(data=given.data.slice(*place))
+            results, value = owner.call(base64.b64decode(before), task, moment, parcels, given)
         except CepError as error:
             told = {"code": error.code, "text": error.args[0], "help": error.help}
             _send(connection, b"X", json.dumps(told).encode())
@@ -345,12 +387,17 @@ def _exactly(stream: Any, n: int) -> bytes:
     return data
 
 
-def _send_parcel(connection: socket.socket, parcel: Parcel) -> None:
+def _send_parcel(connection: socket.socket, parcel: Parcel, place: int | None = None) -> None:
+    """Send a parcel. `place`: its data are in the file of the task, and start there in what is given."""
     text = None if parcel.text is None else parcel.text.encode()
     program = -1 if parcel.program is None else parcel.program
     head = _PARCEL.pack(parcel.contents, program, -1 if text is None else len(text))
     _send(connection, b"P", head, text or b"")
-    if parcel.data is not None:  # a frame of its own, because Arrow needs it at a multiple of 8 bytes
+    if parcel.data is None:
+        return
+    if place is not None:
+        _send(connection, b"F", _PLACE.pack(place, len(parcel.data)))
+    else:  # a frame of its own, because Arrow needs it at a multiple of 8 bytes
         _send(connection, b"D", parcel.data)
 
 

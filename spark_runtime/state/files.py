@@ -7,17 +7,20 @@ it is built from its files, with the same result.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cep.counts import Split
 from cep.engine.tables.not_given import not_given
 from cep.rule_set import Corrections, RuleSet
-from spark_runtime.state.pieces import Piece, Pieces, batch_of
+from spark_runtime.state.pieces import Given, Piece, Pieces, batch_of
 from spark_runtime.state.pointer import Kept, Pointer, Task
-from spark_runtime.state.recording import Contents, Layout, RecordedChain, TablesOf
+from spark_runtime.state.recording import Contents, Layout, RecordedChain, TablesOf, steps_of
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LEAST_RECORD_BYTES = 1 << 20
 _LEAST_RECORDS = 8
@@ -27,6 +30,9 @@ To write a snapshot takes 10 ns a byte, to repeat a record 8 ns. If many keys ar
 long as the snapshot. With a snapshot after each, its events would take twice as long. Eight records are
 repeated in less time than their micro-batches took.
 """
+
+_LEAST_GIVEN_BYTES = 1 << 18
+"""Input with fewer bytes is sent through the socket."""
 
 _LOOKS = 64
 """Micro-batches from one look for files that are left to the next."""
@@ -108,12 +114,33 @@ class StateFiles:
         matchers = decode_state(data, rules, self.n_groups, tables)
         return RecordedChain(rules, matchers, tables, self._tables_of)
 
-    def after(self, pointer: Pointer, task: Task, chain: RecordedChain) -> Stored:
+    def give(
+        self, pointer: Pointer, task: Task, inputs: Sequence[tuple[int, bytes | pa.Buffer]]
+    ) -> tuple[tuple[int, int], list[int]] | None:
+        """Write input of a key group to the file of its task, where the owner of its state reads it.
+
+        A record of it must be written anyway. So it is not copied through a socket, too.
+
+        `inputs`: as for `steps_of`. Return the place of what was written and its length, and where each input
+        starts in it; None: nothing was written, because nothing large will be recorded like that.
+        """
+        n_bytes = sum(len(data) for _, data in inputs)
+        if n_bytes < _LEAST_GIVEN_BYTES or not self._pieces.is_local or self.is_due(pointer, task):
+            return None
+        steps, places = steps_of(inputs)
+        start = self._pieces.give(task.file(self._kept.run), steps)
+        return (start, sum(map(len, steps))), places
+
+    def given(self, task: Task, start: int, length: int) -> Given:
+        """Return what a worker has given."""
+        return self._pieces.given(task.file(self._kept.run), start, length)
+
+    def after(self, pointer: Pointer, task: Task, chain: RecordedChain, given: Given | None = None) -> Stored:
         """Write the input of `chain` since the state of `pointer`, or a snapshot."""
         if chain.is_recording and not self.is_due(pointer, task):
             record = chain.record()
             if record:
-                [piece] = self._pieces.write(task.file(self._kept.run), record)
+                [piece] = self._pieces.write(task.file(self._kept.run), record, given=given)
                 pointer = replace(pointer, records=(*pointer.records, piece))
             return Stored.of(pointer.encode(), pointer, recorded=sum(map(len, record)))
         chain.begin()

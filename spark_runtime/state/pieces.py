@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -36,6 +37,28 @@ class Piece(NamedTuple):
     start: int
     length: int
     checksum: int
+
+
+class Given(NamedTuple):
+    """The beginning of a record, which a worker wrote to the file of its task: its first byte, its bytes."""
+
+    start: int
+    data: pa.Buffer
+
+    def covers(self, parts: Sequence[bytes | pa.Buffer]) -> int:
+        """Return how many of the parts of a record are this beginning; 0: it is not the beginning of them."""
+        at = 0
+        for number, part in enumerate(parts):
+            if at == len(self.data):
+                return number
+            if isinstance(part, bytes):
+                is_same = bool(self.data.slice(at, len(part)) == part)
+            else:
+                is_same = part.address == self.data.address + at
+            if not is_same or at + len(part) > len(self.data):
+                return 0
+            at += len(part)
+        return len(parts) if at == len(self.data) else 0
 
 
 class Storage(Protocol):
@@ -80,6 +103,13 @@ class LocalStorage:
             stream.seek(start)
             return stream.read(length)
 
+    def mapped(self, file: str) -> pa.Buffer:
+        """Return the bytes of a file, which are read when they are needed."""
+        import pyarrow as pa
+
+        with pa.memory_map(str(self._folder / file)) as opened:
+            return opened.read_buffer()
+
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, or none if it is missing."""
         try:
@@ -105,13 +135,39 @@ class Pieces:
         self.folder = folder
         self._storage: Storage = FarStorage(folder, options or {}) if is_far(folder) else LocalStorage(folder)
 
-    def write(self, file: str, *pieces: Sequence[bytes | pa.Buffer]) -> list[Piece]:
-        """Write the file of this attempt at once, and return the pieces that it consists of.
+    @property
+    def is_local(self) -> bool:
+        """Whether the files are on a disk."""
+        return isinstance(self._storage, LocalStorage)
+
+    def give(self, file: str, parts: Sequence[bytes | pa.Buffer]) -> int:
+        """Write the beginning of a record for the owner of a key group; return the place of its first byte.
 
         Raises InputError: it cannot be written, as on a full disk (E0616).
         """
         with writing(self._place(file)):
-            at = self._storage.write(file, (part for parts in pieces for part in parts))
+            return self._storage.write(file, parts)
+
+    def given(self, file: str, start: int, length: int) -> Given:
+        """Return what `give` wrote to a file on a disk."""
+        assert isinstance(self._storage, LocalStorage)
+        return Given(start, self._storage.mapped(file).slice(start, length))
+
+    def write(
+        self, file: str, *pieces: Sequence[bytes | pa.Buffer], given: Given | None = None
+    ) -> list[Piece]:
+        """Write the file of this attempt at once, and return the pieces that it consists of.
+
+        `given`: what was written before, as the beginning of the first piece. If it is not, it has no use.
+        Raises InputError: the file cannot be written, as on a full disk (E0616).
+        """
+        n_given = 0 if given is None else given.covers(pieces[0])
+        with writing(self._place(file)):
+            left = islice((part for parts in pieces for part in parts), n_given, None)
+            at = self._storage.write(file, left)
+        if given is not None and n_given:
+            assert at == given.start + len(given.data), "another attempt has written to this file"
+            at = given.start
         found = []
         for parts in pieces:
             checksum = 0

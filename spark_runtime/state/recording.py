@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -209,8 +209,7 @@ class RecordedChain(Chain):
         self, what: _What, number: int = 0, time_us: int = 0, data: Sequence[bytes | pa.Buffer] = ()
     ) -> None:
         if self.is_recording:
-            length = sum(map(len, data))
-            self._steps += (_STEP.pack(what, number, time_us, length), *data, bytes(-length % _ALIGNMENT))
+            self._steps += _step(what, number, time_us, data)
 
     def push(self, number: int, events: pa.Table) -> pa.Table:
         """Add prepared events of program `number` in any order; return those that are late."""
@@ -258,6 +257,28 @@ class RecordedChain(Chain):
         """Record an order: limits, and severities, may be others when it is repeated."""
         found = {"most": most, "ranks": dict(order.ranks), "newest": order.newest}
         self._add(what, data=[json.dumps(found).encode()])
+
+
+def _step(
+    what: _What, number: int, time_us: int, data: Sequence[bytes | pa.Buffer]
+) -> tuple[bytes | pa.Buffer, ...]:
+    length = sum(map(len, data))
+    return _STEP.pack(what, number, time_us, length), *data, bytes(-length % _ALIGNMENT)
+
+
+def steps_of(inputs: Iterable[tuple[int, bytes | pa.Buffer]]) -> tuple[list[bytes | pa.Buffer], list[int]]:
+    """Return what a chain records that gets events, none of them late, and where each starts in it.
+
+    `inputs`: the number of the program, and the events as bytes (`table_of_bytes`).
+    """
+    steps: list[bytes | pa.Buffer] = []
+    places, at = [], 0
+    for number, data in inputs:
+        places.append(at + _STEP.size)
+        step = _step(_What.TAKE_IN, number, 0, [data])
+        steps += step
+        at += sum(map(len, step))
+    return steps, places
 
 
 def _forget(matches: pa.Table) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +24,12 @@ from cep.engine.chains.chain import Chain
 from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
-from cep.program.program import TIME_COLUMN
+from cep.program.program import TIME_COLUMN, Program
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from spark_runtime.pipeline.checkpoint import KEPT_BATCHES
 from spark_runtime.state.files import StateFiles, WarmGroups
-from spark_runtime.state.pieces import Pieces
+from spark_runtime.state.pieces import Given, Pieces
 from spark_runtime.state.pointer import Kept, Pointer, Task, is_pointer
 from spark_runtime.state.recording import Layout, RecordedChain
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state
@@ -208,13 +209,26 @@ class KeptState:
             self.tally["contents changed"] += 1
         chain.is_recording = not files.is_due(pointer, task, was_warm=was_warm)
         chain.give(self.codes.digests if tables else {}, tables)
+        written = None if self.random.random() < 0.5 else self._given(pointer, task, given)
         yield
-        found = play(chain, given)
-        value, now, _ = files.after(pointer, task, chain)
+        found = play(chain, given) if written is None else play(chain, given, iter(written[1]))
+        value, now, _ = files.after(pointer, task, chain, None if written is None else written[0])
         if now is not None:
             warm.put(LABEL, now, chain)
         self.tally["snapshots"] += now is None or not now.records
         return found, value
+
+    def _given(self, pointer: Pointer, task: Task, given: Input) -> tuple[Given, list[pa.Buffer]] | None:
+        """Write what a call gets to the file of its task, as a worker does; return it, and its parts."""
+        inputs = list(_inputs_in(self.now, given))
+        with mock.patch("spark_runtime.state.files._LEAST_GIVEN_BYTES", 1):
+            place = None if self.now.corrections else self.files.give(pointer, task, inputs)
+        if place is None:
+            return None
+        self.tally["given"] += 1
+        whole = self.files.given(task, *place[0])
+        lengths = [len(data) for _, data in inputs]
+        return whole, [whole.data.slice(*part) for part in zip(place[1], lengths, strict=True)]
 
 
 def _ended(attempt: Attempt) -> tuple[list[pa.Table], bytes]:
@@ -256,37 +270,51 @@ def play_inline(
     return found, encode_state(chain.matchers, N_GROUPS)
 
 
-def play(chain: Chain, given: Input) -> list[pa.Table]:
-    """Give a chain what a call gets; return the matches."""
+def play(chain: Chain, given: Input, parts: Iterator[pa.Buffer] | None = None) -> list[pa.Table]:
+    """Give a chain what a call gets; return the matches. `parts`: the data of the parcels (`_inputs_in`)."""
     rows_of, reached_us = given
     for name, rows in rows_of:
         stream = chain.rules.inputs[name]
-        _push_events(chain, stream, stream_table(stream, rows))
+        _push_events(chain, stream, stream_table(stream, rows), parts)
     found: list[pa.Table] = []
     if reached_us is not None:
         chain.advance(reached_us, found.append)
     return found
 
 
-def _push_events(chain: Chain, stream: Stream, events: pa.Table) -> None:
+def _inputs_in(rules: RuleSet, given: Input) -> Iterator[tuple[int, bytes]]:
+    """Yield the events of the parcels that a call gets, with the numbers of their programs."""
+    for name, rows in given[0]:
+        for number, _, prepared in _prepared(
+            rules, rules.inputs[name], stream_table(rules.inputs[name], rows)
+        ):
+            yield number, record_bytes(prepared)
+
+
+def _prepared(rules: RuleSet, stream: Stream, events: pa.Table) -> Iterator[tuple[int, Program, pa.Table]]:
+    for number, program in enumerate(rules.programs):
+        found = [prepare(program, events, stream)] if stream in program.streams else []
+        for prepared in (*found, *prepared_versions(program, stream, events)):
+            if prepared.num_rows:
+                yield number, program, prepared
+
+
+def _push_events(chain: Chain, stream: Stream, events: pa.Table, parts: Iterator[pa.Buffer] | None) -> None:
     """Give a chain events of a stream, as a call of the operator does: late ones by another door.
 
     A chain that records its input gets them in parcels, and others, with which it is compared, do not.
     """
+    for number, program, prepared in _prepared(chain.rules, stream, events):
+        data: bytes | pa.Buffer | None = None
+        if isinstance(chain, RecordedChain):
+            data = record_bytes(prepared) if parts is None else next(parts)
+            prepared = table_of_bytes(data, program.event_schema)
+        times_us = np.asarray(prepared.column(TIME_COLUMN))
+        if is_late(late_by_us(times_us, chain.watermark_us)).any():
+            chain.push(number, prepared)
+        else:
+            chain.take_in(number, prepared, data)
     for number, program in enumerate(chain.rules.programs):
-        found = [prepare(program, events, stream)] if stream in program.streams else []
-        for prepared in (*found, *prepared_versions(program, stream, events)):
-            if not prepared.num_rows:
-                continue
-            data = None
-            if isinstance(chain, RecordedChain):
-                data = record_bytes(prepared)
-                prepared = table_of_bytes(data, program.event_schema)
-            times_us = np.asarray(prepared.column(TIME_COLUMN))
-            if is_late(late_by_us(times_us, chain.watermark_us)).any():
-                chain.push(number, prepared)
-            else:
-                chain.take_in(number, prepared, data)
         for extent in extents(program, stream, events):
             chain.push(number, extent)
 

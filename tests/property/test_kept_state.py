@@ -26,6 +26,7 @@ def test_state_in_files_gives_the_matches_of_state_in_memory(tmp_path: Path) -> 
         "cold",
         "repeated",
         "snapshots",
+        "given",
         "earlier state",
         "matches",
     ):

@@ -11,6 +11,18 @@ _of_records = partial(_fault, file="spark_runtime/state/recording.py")
 _of_files = partial(_fault, file="spark_runtime/state/files.py")
 
 FAULTS = (
+    _fault(
+        "a record begins where the given input ends",
+        file="spark_runtime/state/pieces.py",
+        right="            at = given.start\n",
+        wrong="            pass\n",
+    ),
+    _fault(
+        "what is recorded of late input is taken for what was given",
+        file="spark_runtime/state/pieces.py",
+        right="if not is_same or at + len(part) > len(self.data):",
+        wrong="if at + len(part) > len(self.data):",
+    ),
     _of_records(
         "a record has the times that were reached",
         right="self._add(_What.ADVANCE if put_beyond is None else _What.ADVANCE_APART, time_us=watermark_us)",
