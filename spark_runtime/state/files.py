@@ -125,7 +125,7 @@ class StateFiles:
         starts in it; None: nothing was written, because nothing large will be recorded like that.
         """
         n_bytes = sum(len(data) for _, data in inputs)
-        if n_bytes < _LEAST_GIVEN_BYTES or not self._pieces.is_local or self.is_due(pointer, task):
+        if n_bytes < _LEAST_GIVEN_BYTES or self.is_due(pointer, task) or not self._pieces.can_map:
             return None
         steps, places = steps_of(inputs)
         start = self._pieces.give(task.file(self._kept.run), steps)

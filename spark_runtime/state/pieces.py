@@ -9,10 +9,12 @@ attempt writes its own file. So attempts that run at the same time, or were lost
 from __future__ import annotations
 
 import os
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -103,6 +105,21 @@ class LocalStorage:
             stream.seek(start)
             return stream.read(length)
 
+    @cached_property
+    def can_map(self) -> bool:
+        """Whether a file can be extended, and mapped into memory. Not all file systems in user space can."""
+        try:
+            self._folder.mkdir(exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".try-") as first:
+                first.write(b"first")
+                first.flush()
+                with open(first.name, "ab") as second:
+                    second.write(b"second")
+                found: bytes = self.mapped(first.name).to_pybytes()
+        except OSError:
+            return False
+        return found == b"firstsecond"
+
     def mapped(self, file: str) -> pa.Buffer:
         """Return the bytes of a file, which are read when they are needed."""
         import pyarrow as pa
@@ -136,9 +153,9 @@ class Pieces:
         self._storage: Storage = FarStorage(folder, options or {}) if is_far(folder) else LocalStorage(folder)
 
     @property
-    def is_local(self) -> bool:
-        """Whether the files are on a disk."""
-        return isinstance(self._storage, LocalStorage)
+    def can_map(self) -> bool:
+        """Whether files can be mapped into memory."""
+        return isinstance(self._storage, LocalStorage) and self._storage.can_map
 
     def give(self, file: str, parts: Sequence[bytes | pa.Buffer]) -> int:
         """Write the beginning of a record for the owner of a key group; return the place of its first byte.

@@ -76,6 +76,9 @@ _FEW_BEGIN, _SOME_ROWS = 16, 4096
 To leave others out saves 15 ns each, and to seek them takes 4 ns an event.
 """
 
+_MOST_SOUGHT = 8
+"""Rules for each of which events are sought; more of them would take longer than they save."""
+
 _NO_SLOTS = np.zeros(0, np.int32)
 
 Emit = Callable[[pa.Table], None]
@@ -95,6 +98,7 @@ class _RuleState:
         self.fan_out = fan_out(rule)
         self.deadlines = Deadlines(rule, self.fan_out)
         self.event_mask = int(np.uint64(rule.event_mask).astype(np.int64))
+        self.use = use_of(rule)
         self.suppression = Suppression(rule.suppress_us, rule.n_per_day)
         self.run_events = run_timed_events if rule.is_timed else run_events
         self.nodes = Nodes(rule)
@@ -576,25 +580,31 @@ class Matcher:
 
     def _used(self, table: pa.Table, order: OrderedEvents, slots: I32 | None) -> I64 | None:
         """Return the places of the events that a rule can use, as all bits are known now; None: of many."""
-        has_strict = any(state.rule.needs_every_event for state in self._rules)
-        if self._context is None and not has_strict:
+        strict = [state for state in self._rules if state.rule.needs_every_event]
+        if self._context is None and not strict:
             return None  # whoever prepared the events has left the others out
-        uses = [(state, use_of(state.rule)) for state in self._rules]
-        if has_strict and any(use is None and state.rule.needs_every_event for state, use in uses):
+        sought = [state for state in self._rules if state.use is not None]
+        if len(sought) > _MOST_SOUGHT:
+            sought = []
+        if any(state not in sought for state in strict):
             return None
         used = np.zeros(len(order.rows), np.uint8)
-        for state, use in uses:
-            if not self.program.predicates[state.rule.word]:
+        for word, predicates in enumerate(self.program.predicates):
+            states = [state for state in self._rules if state.rule.word == word]
+            if not predicates or not states:
                 continue
-            bits = lent(np.asarray(whole(table.column(bits_column(state.rule.word)))))
-            if use is None:
-                used |= (bits & state.event_mask != 0)[order.rows]
-                continue
-            if state.rule.needs_every_event and _begin_often(bits, use):
-                return None
-            state.set_slots(self._n_slots)
-            of_keys = _NO_SLOTS if slots is None else slots
-            mark_used(bits, order.rows, order.codes, of_keys, state.pool.keys, use, used)
+            bits = lent(np.asarray(whole(table.column(bits_column(word)))))
+            mask = np.bitwise_or.reduce([state.event_mask for state in states if state not in sought] or [0])
+            if mask:
+                used |= (bits & mask != 0)[order.rows]
+            for state in states:
+                if state.use is None or state not in sought:
+                    continue
+                if state in strict and _begin_often(bits, state.use):
+                    return None
+                state.set_slots(self._n_slots)
+                of_keys = _NO_SLOTS if slots is None else slots
+                mark_used(bits, order.rows, order.codes, of_keys, state.pool.keys, state.use, used)
         return np.flatnonzero(used) if _FEW_USED * np.count_nonzero(used) < len(used) else None
 
     def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:

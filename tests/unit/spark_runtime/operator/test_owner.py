@@ -189,6 +189,20 @@ def test_a_full_disk_is_reported_before_the_owner_gets_the_events(
     assert [*found, shown(results)] == expected(operator)[:2]
 
 
+def test_where_files_cannot_be_mapped_events_are_sent(
+    operator: KeyGroups, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_runtime.state.files._LEAST_GIVEN_BYTES", 1)
+
+    def mapped(self: LocalStorage, file: str) -> object:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(LocalStorage, "mapped", mapped)
+    assert played(operator, owners) == expected(operator)
+    assert operator.kept is not None
+    assert [path for path in Path(operator.kept.folder).iterdir() if path.is_file()] == []
+
+
 @pytest.mark.usefixtures("given_from")
 def test_another_owner_goes_on_when_one_was_killed(operator: KeyGroups, owners: Owners) -> None:
     assert played(operator, owners, kill_before=3) == expected(operator)
