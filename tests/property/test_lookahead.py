@@ -23,7 +23,9 @@ CLAUSES = (
 )
 
 
-def found(compiled: Program, rows: list[tuple[Any, ...]], watermarks: list[int]) -> list[list[Any]]:
+def found(
+    compiled: Program, rows: list[tuple[Any, ...]], watermarks: list[int], *, restores: bool = True
+) -> list[list[Any]]:
     """Return the matches of each advance, and the number of dropped runs."""
     matcher = Matcher(compiled)
     result: list[list[Any]] = []
@@ -33,7 +35,8 @@ def found(compiled: Program, rows: list[tuple[Any, ...]], watermarks: list[int])
         if batch:
             matcher.push(prepared(compiled, *batch))
         result.append(matcher.advance(now * SECOND).to_pylist())
-        matcher = Matcher.restore(compiled, matcher.snapshot())
+        if restores:
+            matcher = Matcher.restore(compiled, matcher.snapshot())
         before = now
     return [*result, matcher.finish().to_pylist(), [matcher.counters.dropped_runs]]
 
@@ -57,3 +60,23 @@ def test_matches_are_the_same_without_looking_ahead(pattern: str, after: str) ->
         n_matches += sum(map(len, ahead)) - 1
     assert n_matches > 0
     assert is_looked_ahead or "ALL" in after or pattern not in ("a -> b", "a -> b -> c", "a -> (b | c)")
+
+
+def test_a_match_that_waited_for_a_dropped_run_is_reported_at_once_with_and_without_snapshots() -> None:
+    define = ", ".join(f"{letter} AS letter = '{letter}'" for letter in "abc")
+    compiled = program(
+        "a -> b->+ -> c",
+        "WITHIN 9 SECONDS",
+        define=define,
+        measures="a.n AS n",
+        after="MATCH PREFERRED MAX RUNS 2 PER KEY",
+    )
+    drawn = random.Random("dropped")
+    n_dropped = 0
+    for _ in range(60):
+        times = sorted(drawn.randrange(20) for _ in range(14))
+        rows = [("k", time, drawn.choice("aabbc"), 0.0, n) for n, time in enumerate(times)]
+        restored = found(compiled, rows, list(range(22)))
+        assert found(compiled, rows, list(range(22)), restores=False) == restored
+        n_dropped += restored[-1][0]["r"]
+    assert n_dropped > 10

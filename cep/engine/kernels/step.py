@@ -331,6 +331,7 @@ def finish_instant(pool: Pool, slot: int, prune_before: int, timed: bool) -> Non
         report_timeouts(runs, keys, meta, pool.matches, slot, prune_before)
     if keys[slot, at.N_RUNS] > rule[at.MAX_RUNS]:
         drop_runs(rule, runs, keys, meta, slot)
+        report_decided(pool, slot)  # matches that waited for dropped runs; restored state would report them
 
 
 @inlined
