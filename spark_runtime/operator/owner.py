@@ -52,6 +52,9 @@ _PLACE = struct.Struct("<qq")  # of data in the file of the task: where they sta
 
 _ATTEMPTS = 2
 
+_QUIET_S = 0.02
+"""Without a call for so long, an owner prepares for the next one. Between two micro-batches it is longer."""
+
 _LONGEST_PLACE = 50
 """Characters of a folder for temporary files below which sockets fit: their names have at most 107."""
 
@@ -86,17 +89,27 @@ class Owner:
         programs, own = self._operator.rules.programs, self._operator.tables
         tables = tables_of(programs, own, moment.told)
         pointer = Pointer.decode(value)
-        chain, is_warm = self._warm.take(task.group, pointer)
-        chain.is_recording = not self._files.is_due(pointer, task, was_warm=is_warm)
+        chain, is_warm, ahead = self._warm.take(task.group, pointer)
+        is_due = self._files.is_due(pointer, task, was_warm=is_warm)
+        chain.is_recording = ahead is not None or not is_due
         chain.give(used(programs, own, moment.told), tables)
         results = self._operator.results(chain, moment, parcels)
-        stored = self._files.after(pointer, task, chain, given)
+        stored = self._files.after(pointer, task, chain, given, ahead)
         self._operator.limits_of(task.group).require_state(stored.n_bytes, chain)
         state = {**stored.counts, "warm" if is_warm else "cold": 1}
-        if stored.pointer is not None and (n_evicted := self._warm.put(task.group, stored.pointer, chain)):
+        if stored.pointer is not None and (n_evicted := self._warm.put(task, stored.pointer, chain)):
             state["evicted"] = n_evicted
         results.counts.append(Counts(state=state).to_json())
         return results, stored.value
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing to do between two calls."""
+        return self._warm.is_settled
+
+    def settle(self) -> None:
+        """Do for one key group what its next call would have to do otherwise."""
+        self._warm.settle()
 
 
 def _resident_bytes() -> int:
@@ -302,7 +315,10 @@ def _serve(listening: socket.socket, owner: Owner) -> None:
         selector.register(listening, selectors.EVENT_READ)
         n_open, had_some = 0, False
         while n_open or not had_some:
-            for key, _ in selector.select():
+            ready = selector.select(None if owner.is_settled else _QUIET_S)
+            if not ready:
+                owner.settle()
+            for key, _ in ready:
                 if key.fileobj is listening:
                     connection, _ = listening.accept()
                     selector.register(connection, selectors.EVENT_READ, connection.makefile("rb"))

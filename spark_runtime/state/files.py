@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,9 @@ repeated in less time than their micro-batches took.
 _LEAST_GIVEN_BYTES = 1 << 18
 """Input with fewer bytes is sent through the socket."""
 
+AHEAD = "-ahead"
+"""Ends the name of a file with a snapshot that was written between two calls."""
+
 _LOOKS = 64
 """Micro-batches from one look for files that are left to the next."""
 
@@ -51,9 +55,9 @@ class Stored(NamedTuple):
     counts: Split
 
     @classmethod
-    def of(cls, value: bytes, pointer: Pointer | None, **written: int) -> Stored:
-        """Return the state with its counts."""
-        return cls(value, pointer, {"carried": len(value), **written})
+    def of(cls, value: bytes, pointer: Pointer | None, ahead: Split | None = None, **written: int) -> Stored:
+        """Return the state with its counts. `ahead`: those of a snapshot that was written before."""
+        return cls(value, pointer, {**(ahead or {}), "carried": len(value), **written})
 
     @property
     def n_bytes(self) -> int:
@@ -125,7 +129,8 @@ class StateFiles:
         starts in it; None: nothing was written, because nothing large will be recorded like that.
         """
         n_bytes = sum(len(data) for _, data in inputs)
-        if n_bytes < _LEAST_GIVEN_BYTES or self.is_due(pointer, task) or not self._pieces.can_map:
+        is_ours = pointer.digest == self._layout.digest
+        if n_bytes < _LEAST_GIVEN_BYTES or not is_ours or not self._pieces.can_map:
             return None
         steps, places = steps_of(inputs)
         start = self._pieces.give(task.file(self._kept.run), steps)
@@ -135,34 +140,79 @@ class StateFiles:
         """Return what a worker has given."""
         return self._pieces.given(task.file(self._kept.run), start, length)
 
-    def after(self, pointer: Pointer, task: Task, chain: RecordedChain, given: Given | None = None) -> Stored:
-        """Write the input of `chain` since the state of `pointer`, or a snapshot."""
-        if chain.is_recording and not self.is_due(pointer, task):
-            record = chain.record()
-            if record:
-                [piece] = self._pieces.write(task.file(self._kept.run), record, given=given)
-                pointer = replace(pointer, records=(*pointer.records, piece))
-            return Stored.of(pointer.encode(), pointer, recorded=sum(map(len, record)))
+    def after(
+        self,
+        pointer: Pointer,
+        task: Task,
+        chain: RecordedChain,
+        given: Given | None = None,
+        ahead: Stored | None = None,
+    ) -> Stored:
+        """Write the input of `chain` since the state of `pointer`, or a snapshot.
+
+        `ahead`: a snapshot of the state of `pointer`, from which the state continues now (`ahead`).
+        """
+        if ahead is not None:
+            assert ahead.pointer is not None
+            pointer = ahead.pointer
+        elif not chain.is_recording or self.is_due(pointer, task):
+            chain.begin()
+            snapshot = encode_state(chain.matchers, self.n_groups)
+            if self._is_small(snapshot):
+                self._pieces.write(task.file(self._kept.run))  # an empty file, for `remove_left`
+                return Stored.of(snapshot, None)
+            earlier = self._earlier(pointer, task.group, task.batch)
+            return self._whole(snapshot, task.file(self._kept.run), earlier)
+        record = chain.record()
+        if record:
+            [piece] = self._pieces.write(task.file(self._kept.run), record, given=given)
+            pointer = replace(pointer, records=(*pointer.records, piece))
+        counts = None if ahead is None else ahead.counts
+        return Stored.of(pointer.encode(), pointer, counts, recorded=sum(map(len, record)))
+
+    def ahead(self, pointer: Pointer, task: Task, chain: RecordedChain) -> Stored | None:
+        """Write a snapshot between two calls, if the second would have to write one.
+
+        The second call writes its input, as others do, and a pointer that begins with the snapshot. No event
+        waits for the snapshot.
+
+        `pointer`: the state of `chain` after the first call, whose task is `task`. Return None: no snapshot
+        is due, or it is so small that the next call writes it to Spark's store.
+        """
+        if not self.is_due(pointer, task):
+            return None
         chain.begin()
         snapshot = encode_state(chain.matchers, self.n_groups)
-        if len(snapshot) <= self._kept.inline_bytes // 2:
-            self._pieces.write(task.file(self._kept.run))  # an empty file, for `remove_left`
-            return Stored.of(snapshot, None)
-        oldest = task.batch - self._kept.n_retained
+        if self._is_small(snapshot):
+            return None
+        # The first call may be repeated, from the state before it.
+        earlier = self._earlier(pointer, task.group, task.batch - 1)
+        # Not in the file of the task, which the storage may not be able to extend.
+        return self._whole(snapshot, task.file(self._kept.run) + AHEAD, earlier)
+
+    def _is_small(self, snapshot: bytes) -> bool:
+        return len(snapshot) <= self._kept.inline_bytes // 2
+
+    def _earlier(self, pointer: Pointer, group: int, batch: int) -> tuple[int, ...]:
+        """Return the micro-batches of snapshots up to that of `pointer` from which state continues that Spark
+        retains in micro-batch `batch`, and remove the files before them.
+        """
+        oldest = batch - self._kept.n_retained
         bases = (*pointer.earlier, batch_of(pointer.base.file))
-        # State that Spark retains continues from the last snapshot before it, or from a later one.
-        first = max((number for number, base in enumerate(bases) if base <= oldest), default=0)
-        self._pieces.remove_before(task.group, bases[first])
-        return self._whole(snapshot, task, bases[first:])
+        # State that Spark retains continues from a snapshot before it. That of its own micro-batch may have
+        # been written after it.
+        first = max((number for number, base in enumerate(bases) if base < oldest), default=0)
+        self._pieces.remove_before(group, bases[first])
+        return bases[first:]
 
     def stored(self, snapshot: bytes, task: Task) -> Stored:
         """Return the state of a group with this snapshot. A large one is written."""
         is_small = len(snapshot) <= self._kept.inline_bytes
-        return Stored.of(snapshot, None) if is_small else self._whole(snapshot, task)
+        return Stored.of(snapshot, None) if is_small else self._whole(snapshot, task.file(self._kept.run))
 
-    def _whole(self, snapshot: bytes, task: Task, earlier: tuple[int, ...] = ()) -> Stored:
+    def _whole(self, snapshot: bytes, file: str, earlier: tuple[int, ...] = ()) -> Stored:
         """Write a snapshot."""
-        layout, base = self._pieces.write(task.file(self._kept.run), [self._layout.encode()], [snapshot])
+        layout, base = self._pieces.write(file, [self._layout.encode()], [snapshot])
         pointer = Pointer(base, (), layout, self._layout.digest, earlier)
         return Stored.of(pointer.encode(), pointer, written=len(snapshot), snapshots=1)
 
@@ -190,32 +240,68 @@ def remove_left(kept: Kept, task: Task) -> None:
         Pieces(kept.folder, kept.options).remove_left(task.group, task.batch - kept.n_retained)
 
 
+class Warm(NamedTuple):
+    """The state of a key group in memory after a call.
+
+    - `pointer`, `task`: the state that the call left, and its task.
+    - `ahead`: see `StateFiles.ahead`.
+    """
+
+    pointer: Pointer
+    task: Task
+    chain: RecordedChain
+    ahead: Stored | None = None
+
+
 class WarmGroups:
     """The chains of key groups in one process. `is_full`: whether the process uses all its memory."""
 
     def __init__(self, files: StateFiles, is_full: Callable[[], bool]) -> None:
         self._files = files
         self._is_full = is_full
-        self._warm: OrderedDict[int, tuple[Piece, RecordedChain]] = OrderedDict()  # the longest unused first
+        self._warm: OrderedDict[int, Warm] = OrderedDict()  # the longest unused first
+        self._unsettled: dict[int, None] = {}
 
-    def take(self, group: int, pointer: Pointer) -> tuple[RecordedChain, bool]:
-        """Return the chain of a key group, and whether it was warm.
+    def take(self, group: int, pointer: Pointer) -> tuple[RecordedChain, bool, Stored | None]:
+        """Return the chain of a key group, whether it was warm, and a snapshot of it that was written ahead.
 
         It is warm again only after `put`: a call that fails may leave it partly changed.
         """
-        version, chain = self._warm.pop(group, (None, None))
-        if chain is not None and version == pointer.version:
-            return chain, True
-        del chain  # its memory is needed
-        return self._files.read(pointer), False
+        self._unsettled.pop(group, None)
+        warm = self._warm.pop(group, None)
+        if warm is not None and warm.pointer.version == pointer.version:
+            return warm.chain, True, warm.ahead
+        del warm  # its memory is needed
+        return self._files.read(pointer), False, None
 
-    def put(self, group: int, pointer: Pointer, chain: RecordedChain) -> int:
+    def put(self, task: Task, pointer: Pointer, chain: RecordedChain) -> int:
         """Keep the chain of a key group. Return how many groups were evicted, the least recently used ones,
         because memory is full.
         """
-        self._warm[group] = pointer.version, chain
+        self._warm[task.group] = Warm(pointer, task, chain)
+        self._unsettled[task.group] = None
         n_evicted = 0
         while self._warm and self._is_full():
             self._warm.popitem(last=False)
             n_evicted += 1
         return n_evicted
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing to do between two calls."""
+        return not self._unsettled
+
+    def settle(self) -> None:
+        """Do for one key group what its next call would have to do otherwise, before that call comes.
+
+        If it fails, the group is no longer warm. So its next call meets the same failure, and reports it.
+        """
+        group = next(iter(self._unsettled))
+        del self._unsettled[group]
+        warm = self._warm.pop(group, None)
+        if warm is None:
+            return
+        with suppress(Exception):
+            warm.chain.settle()
+            ahead = self._files.ahead(warm.pointer, warm.task, warm.chain)
+            self._warm[group] = warm._replace(ahead=ahead)

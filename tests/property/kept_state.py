@@ -200,22 +200,25 @@ class KeptState:
             return found, files.stored(snapshot, task).value
         pointer = Pointer.decode(self.value)
         assert Pointer.decode(pointer.encode()) == pointer
-        chain, was_warm = warm.take(LABEL, pointer)
+        chain, was_warm, ahead = warm.take(LABEL, pointer)
         self.tally["warm" if was_warm else "cold"] += 1
         if not was_warm and pointer.records:
             is_same = pointer.digest == Layout.of(self.now).digest
             self.tally["repeated" if is_same else "repeated in another order"] += 1
         if chain._contents and tables and chain._contents != self.codes.digests:
             self.tally["contents changed"] += 1
-        chain.is_recording = not files.is_due(pointer, task, was_warm=was_warm)
+        self.tally["written ahead"] += ahead is not None
+        chain.is_recording = ahead is not None or not files.is_due(pointer, task, was_warm=was_warm)
         chain.give(self.codes.digests if tables else {}, tables)
         written = None if self.random.random() < 0.5 else self._given(pointer, task, given)
         yield
         found = play(chain, given) if written is None else play(chain, given, iter(written[1]))
-        value, now, _ = files.after(pointer, task, chain, None if written is None else written[0])
+        value, now, counts = files.after(pointer, task, chain, None if written is None else written[0], ahead)
         if now is not None:
-            warm.put(LABEL, now, chain)
-        self.tally["snapshots"] += now is None or not now.records
+            warm.put(task, now, chain)
+        self.tally["snapshots"] += now is None or counts.get("snapshots", 0)
+        while not warm.is_settled and self.random.random() < 0.7:
+            warm.settle()
         return found, value
 
     def _given(self, pointer: Pointer, task: Task, given: Input) -> tuple[Given, list[pa.Buffer]] | None:

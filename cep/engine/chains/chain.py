@@ -125,6 +125,12 @@ class Chain:
             assert isinstance(matcher, Corrector)
             put(matcher.advance(watermark_us, put if in_parts else None, put_beyond))
 
+    def settle(self) -> None:
+        """Do what the next events would have to wait for. It changes no result, and need not be called."""
+        for matcher in self.matchers:
+            if isinstance(matcher, Matcher):
+                matcher.settle()
+
     def finish(self, put: Emit, *, in_parts: bool = True) -> None:
         """The input is complete: every window closes."""
         self.advance(END_OF_TIME_US, put, in_parts=in_parts)

@@ -342,6 +342,11 @@ class Matcher:
         emit(self._table([rows if index == number else [] for index, rows in enumerate(found)]))
         found[number].clear()
 
+    def settle(self) -> None:
+        """Do what the next events would have to wait for. It changes no result, and need not be called."""
+        if self._context is not None:
+            self._context.settle()
+
     def finish(self, emit: Emit | None = None) -> pa.Table:
         """The input is complete: advance to the end of time, so that every window closes."""
         return self.advance(END_OF_TIME_US, emit)

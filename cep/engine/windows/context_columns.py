@@ -88,6 +88,10 @@ class Context:
         self.windows.expire(watermark_us)
         self.tables.fold()
 
+    def settle(self) -> None:
+        """Do what the next events would have to wait for. It changes no result."""
+        self.windows.settle()
+
     def table_sections(self) -> tuple[TableSection, ...]:
         """Return what is kept of tables, for a snapshot."""
         return sections_of(self.tables)

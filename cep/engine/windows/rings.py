@@ -272,8 +272,24 @@ class WindowRing:
         self._keys = self._room_of_keys = np.zeros((0, at.KEY_WIDTH), np.int64)
         self._entries = np.zeros((0, 2), np.int64)
         self._meta = np.zeros(1, np.int64)
+        self._used = 0  # rows of entries by the events of the last batch
 
     # ------------------------------------------------------------ events
+
+    def add(self, batch: KeyedBatch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
+        """Return the columns by row of the table as `compute` does, and note how much room the batch used."""
+        self._used = -int(self._meta[0])
+        found = self.compute(batch, table, room)
+        self._used += int(self._meta[0])
+        return found
+
+    def settle(self) -> None:
+        """Make room for another batch like the last one, in memory that was used before."""
+        needed = self._used + (self._used >> 1)
+        if needed > 0:
+            self._make_room(needed)
+            self._entries[self._meta[0] : self._meta[0] + needed] = 0
+        self._used = 0
 
     def compute(
         self, batch: KeyedBatch, table: OrderedTable, room: Room, *, is_alone: bool = False
@@ -436,7 +452,9 @@ class WindowRing:
     def _make_room(self, needed: int) -> None:
         """Make room for this many entries after the last one."""
         if self._meta[0] + needed > len(self._entries):
+            before = int(self._meta[0])
             self._move(needed)
+            self._used += before - int(self._meta[0])
 
     def _move(self, needed: int) -> None:
         """Compact the entries, with room for this many more and for later ones."""

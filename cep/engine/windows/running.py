@@ -28,6 +28,9 @@ from cep.program.windows import Frame, WindowColumn
 _MOST_UNUSED = 2
 """Where so many times more rows of entries are used than needed, the entries are moved together."""
 
+_MOST_FREE = 8
+"""Where there is memory for so many times more entries than needed, most of it is released."""
+
 
 def ring_of(columns: Sequence[WindowColumn]) -> WindowRing:
     """Return the ring that serves `columns`; `WindowRing` says which are allowed."""
@@ -88,9 +91,14 @@ class SlidingRing(WindowRing):
         super().expire(watermark_us)
 
     def _move(self, needed: int) -> None:
-        # Unused memory takes no room, and memory used for the first time costs more than a move.
-        entries = np.empty((3 * (rooms_of(self._keys) + needed), 2), np.int64)
-        self._meta[0] = move_with_room(self._keys, self._entries, entries)
+        # Unused memory takes no room, and memory used for the first time costs more than a move. So the
+        # entries stay in their memory if half of it, and not nearly all of it, is free afterwards.
+        wanted = rooms_of(self._keys) + needed
+        entries = self._entries
+        if not 2 * wanted <= len(entries) <= _MOST_FREE * wanted:
+            entries = np.empty((3 * wanted, 2), np.int64)
+        order = np.argsort(self._keys[:, at.START])
+        self._meta[0] = move_with_room(self._keys, order, self._entries, entries)
         self._entries = entries
 
     def _trim(self) -> None:

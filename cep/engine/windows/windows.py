@@ -102,10 +102,17 @@ class Windows:
         table = OrderedTable(lent(order.rows), n_rows, cells, bits)
         found: dict[str, tuple[I64, Mask | None]] = {}
         for ring in self._rings:
-            found |= ring.compute(batch, table, self._room, is_alone=is_alone)
             if is_alone:
+                found |= ring.compute(batch, table, self._room, is_alone=True)
                 ring.clear()
+            else:
+                found |= ring.add(batch, table, self._room)
         return found
+
+    def settle(self) -> None:
+        """Do what the next batch would have to do first. It changes no result."""
+        for ring in self._rings:
+            ring.settle()
 
     def totals(
         self,

@@ -433,20 +433,22 @@ def rooms_of(keys: I64) -> int:
 
 
 @kernel
-def move_with_room(keys: I64, entries: I64, to: I64) -> int:
+def move_with_room(keys: I64, order: I64, entries: I64, to: I64) -> int:
     """Move the entries of all keys, each to the start of its room; return how much they use.
 
     Parameters
     ----------
     keys : (slots, SLIDING_WIDTH) int64
         `Ring.keys`; changed.
+    order : (slots,) int64
+        The keys in the order of their entries in `entries`.
     entries : (capacity, 2) int64
         `Ring.entries`.
     to : (capacity, 2) int64
-        Written.
+        Written; it may be `entries`, because no key gets more room than it has.
     """
     target = 0
-    for slot in range(keys.shape[0]):
+    for slot in order:
         start, length = keys[slot, at.START], keys[slot, at.LENGTH]
         for entry in range(length):
             to[target + entry, at.WORD] = entries[start + entry, at.WORD]
