@@ -313,9 +313,10 @@ def _live(listening: socket.socket, place: Path, owner: Owner) -> None:
 def _serve(listening: socket.socket, owner: Owner) -> None:
     with selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
-        n_open, had_some = 0, False
+        n_open, had_some, quiet_s = 0, False, _QUIET_S
         while n_open or not had_some:
-            ready = selector.select(None if owner.is_settled else _QUIET_S)
+            ready = selector.select(None if owner.is_settled else quiet_s)
+            quiet_s = _QUIET_S if ready else 0.0  # the next key group need not wait for so long again
             if not ready:
                 owner.settle()
             for key, _ in ready:

@@ -170,6 +170,61 @@ def test_an_owner_answers_as_the_operator_does_in_the_worker(
     assert operator.kept.most_records > len(CALLS)
 
 
+def wait_for_ahead(operator: KeyGroups, n: int) -> list[str]:
+    """Wait until owners have written so many snapshots between two calls; return the names of their files."""
+    assert operator.kept is not None
+    while len(found := sorted(path.name for path in Path(operator.kept.folder).glob("*/*-ahead"))) < n:
+        time.sleep(0.01)  # the alarm of tests/conftest.py ends it
+    return found
+
+
+@pytest.mark.usefixtures("given_from")
+def test_an_owner_that_was_quiet_has_written_the_snapshot_that_is_due(operator: KeyGroups) -> None:
+    assert operator.kept is not None
+    operator = replace(operator, kept=replace(operator.kept, most_records=2))
+    made = Owners(operator)
+    found, value, counts = [], first_value(operator), []
+    for number, (seconds, x, reached) in enumerate(CALLS):
+        given = parcels(operator, *seconds, x=x)
+        results, value = made.call(value, Task(number + 1, GROUP, 0, number), moment(reached), given)
+        found.append(shown(results))
+        counts.append([Counts.of_json(text).state for text in results.counts][-1])
+        if number == 1:
+            assert wait_for_ahead(operator, 1) == ["2-run-1-ahead"]
+        if number == 2:
+            assert Pointer.decode(value).base.file == f"{GROUP}/2-run-1-ahead"
+    made.close()
+    assert found == expected(operator)
+    assert [("cold" in of, "snapshots" in of, "recorded" in of) for of in counts[:4]] == [
+        (True, False, True),
+        (False, False, True),
+        (False, True, True),
+        (False, False, True),
+    ]
+
+
+def test_an_owner_that_is_quiet_settles_all_its_key_groups_without_waiting_again(
+    operator: KeyGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_runtime.operator.owner._QUIET_S", 1.0)
+    assert operator.kept is not None
+    kept = replace(operator.kept, most_records=1)
+    made, files = Owners(replace(operator, kept=kept)), StateFiles(kept, operator.rules, 1)
+    snapshot = encode_state(Chain(operator.rules).matchers, 1)
+    for group in range(10):
+        value = files.stored(snapshot, Task(0, group, 0, 100 + group)).value
+        made.call(
+            value, Task(1, group, 0, group), Moment(group, None, 2 * SECOND, None), parcels(operator, 1, 2)
+        )
+    called = time.monotonic()
+    wait_for_ahead(operator, 1)
+    first = time.monotonic()
+    wait_for_ahead(operator, 10)
+    assert first - called > 0.5
+    assert time.monotonic() - first < 5
+    made.close()
+
+
 def test_a_full_disk_is_reported_before_the_owner_gets_the_events(
     operator: KeyGroups, owners: Owners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
