@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cep.counts import Split
 from cep.engine.tables.not_given import not_given
 from cep.rule_set import Corrections, RuleSet
-from spark_runtime.state.pieces import Given, Piece, Pieces, batch_of
-from spark_runtime.state.pointer import Kept, Pointer, Task
+from spark_runtime.state.pieces import Given, Pieces
+from spark_runtime.state.pointer import Earlier, Kept, Pointer, Task
 from spark_runtime.state.recording import Contents, Layout, RecordedChain, TablesOf, steps_of
 from spark_runtime.state.snapshots import Tables, decode_state, encode_state
 
@@ -154,15 +153,14 @@ class StateFiles:
         """
         if ahead is not None:
             assert ahead.pointer is not None
-            pointer = ahead.pointer
+            pointer = replace(ahead.pointer, since=task.batch)
         elif not chain.is_recording or self.is_due(pointer, task):
             chain.begin()
             snapshot = encode_state(chain.matchers, self.n_groups)
             if self._is_small(snapshot):
                 self._pieces.write(task.file(self._kept.run))  # an empty file, for `remove_left`
                 return Stored.of(snapshot, None)
-            earlier = self._earlier(pointer, task.group, task.batch)
-            return self._whole(snapshot, task.file(self._kept.run), earlier)
+            return self._whole(snapshot, task, earlier=self._earlier(pointer, task.group, task.batch))
         record = chain.record()
         if record:
             [piece] = self._pieces.write(task.file(self._kept.run), record, given=given)
@@ -171,16 +169,14 @@ class StateFiles:
         return Stored.of(pointer.encode(), pointer, counts, recorded=sum(map(len, record)))
 
     def ahead(self, pointer: Pointer, task: Task, chain: RecordedChain) -> Stored | None:
-        """Write a snapshot between two calls, if the second would have to write one.
+        """Write a snapshot that is due between two calls.
 
         The second call writes its input, as others do, and a pointer that begins with the snapshot. No event
         waits for the snapshot.
 
-        `pointer`: the state of `chain` after the first call, whose task is `task`. Return None: no snapshot
-        is due, or it is so small that the next call writes it to Spark's store.
+        `pointer`: the state of `chain` after the first call, whose task is `task`. Return None: the snapshot
+        is so small that the second call writes it to Spark's store.
         """
-        if not self.is_due(pointer, task):
-            return None
         chain.begin()
         snapshot = encode_state(chain.matchers, self.n_groups)
         if self._is_small(snapshot):
@@ -188,32 +184,34 @@ class StateFiles:
         # The first call may be repeated, from the state before it.
         earlier = self._earlier(pointer, task.group, task.batch - 1)
         # Not in the file of the task, which the storage may not be able to extend.
-        return self._whole(snapshot, task.file(self._kept.run) + AHEAD, earlier)
+        return self._whole(snapshot, task, AHEAD, earlier)
 
     def _is_small(self, snapshot: bytes) -> bool:
         return len(snapshot) <= self._kept.inline_bytes // 2
 
-    def _earlier(self, pointer: Pointer, group: int, batch: int) -> tuple[int, ...]:
-        """Return the micro-batches of snapshots up to that of `pointer` from which state continues that Spark
-        retains in micro-batch `batch`, and remove the files before them.
+    def _earlier(self, pointer: Pointer, group: int, batch: int) -> tuple[Earlier, ...]:
+        """Return the snapshots up to that of `pointer` from which state continues that Spark retains in
+        micro-batch `batch`, and remove the files before them.
         """
         oldest = batch - self._kept.n_retained
-        bases = (*pointer.earlier, batch_of(pointer.base.file))
-        # State that Spark retains continues from a snapshot before it. That of its own micro-batch may have
-        # been written after it.
-        first = max((number for number, base in enumerate(bases) if base < oldest), default=0)
-        self._pieces.remove_before(group, bases[first])
-        return bases[first:]
+        found = pointer.snapshots
+        # State that Spark retains continues from the last snapshot before it, or from a later one.
+        first = max((number for number, of in enumerate(found) if of.since <= oldest), default=0)
+        self._pieces.remove_before(group, found[first].batch)
+        return found[first:]
 
     def stored(self, snapshot: bytes, task: Task) -> Stored:
         """Return the state of a group with this snapshot. A large one is written."""
         is_small = len(snapshot) <= self._kept.inline_bytes
-        return Stored.of(snapshot, None) if is_small else self._whole(snapshot, task.file(self._kept.run))
+        return Stored.of(snapshot, None) if is_small else self._whole(snapshot, task)
 
-    def _whole(self, snapshot: bytes, file: str, earlier: tuple[int, ...] = ()) -> Stored:
-        """Write a snapshot."""
+    def _whole(
+        self, snapshot: bytes, task: Task, ending: str = "", earlier: tuple[Earlier, ...] = ()
+    ) -> Stored:
+        """Write a snapshot. `ending`: of the name of the file."""
+        file = task.file(self._kept.run) + ending
         layout, base = self._pieces.write(file, [self._layout.encode()], [snapshot])
-        pointer = Pointer(base, (), layout, self._layout.digest, earlier)
+        pointer = Pointer(base, (), layout, self._layout.digest, task.batch, earlier)
         return Stored.of(pointer.encode(), pointer, written=len(snapshot), snapshots=1)
 
     def is_due(self, pointer: Pointer, task: Task, *, was_warm: bool = True) -> bool:
@@ -298,10 +296,13 @@ class WarmGroups:
         """
         group = next(iter(self._unsettled))
         del self._unsettled[group]
-        warm = self._warm.pop(group, None)
+        warm = self._warm.get(group)
         if warm is None:
             return
-        with suppress(Exception):
+        try:
             warm.chain.settle()
-            ahead = self._files.ahead(warm.pointer, warm.task, warm.chain)
-            self._warm[group] = warm._replace(ahead=ahead)
+            if self._files.is_due(warm.pointer, warm.task):
+                ahead = self._files.ahead(warm.pointer, warm.task, warm.chain)
+                self._warm[group] = warm._replace(ahead=ahead)
+        except Exception:  # noqa: BLE001 - the next call reports it
+            del self._warm[group]

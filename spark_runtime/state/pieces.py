@@ -1,6 +1,7 @@
 """Files of state below the checkpoint: an attempt of a task writes one, and pointers name pieces of them.
 
-    <checkpoint>/state/<key group>/<micro-batch>-<run>-<attempt>    what one attempt of a task wrote
+    <checkpoint>/state/<key group>/<micro-batch>-<run>-<attempt>          what one attempt of a task wrote
+    <checkpoint>/state/<key group>/<micro-batch>-<run>-<attempt>-ahead    a snapshot of the state after it
 
 A piece counts only if Spark's state store has a pointer that names it, so exactly-once is Spark's own. Each
 attempt writes its own file. So attempts that run at the same time, or were lost, do not affect each other.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from cep.errors import StateError
 from cep.write_errors import writing
-from spark_runtime.state.pieces import Piece
+from spark_runtime.state.pieces import Piece, batch_of
 from spark_runtime.wire.plan import batch_of_task
 
 _MAGIC = b"SCKP\x01"
@@ -91,6 +91,17 @@ class Task(NamedTuple):
         return f"{self.group}/{self.batch}-{run}-{self.attempt}"
 
 
+class Earlier(NamedTuple):
+    """An earlier snapshot.
+
+    - `batch`: the micro-batch that its file is named after.
+    - `since`: the first micro-batch whose state continues from it.
+    """
+
+    batch: int
+    since: int
+
+
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """The state of a key group: a snapshot, then the later input of its chain.
@@ -98,20 +109,27 @@ class Pointer:
     - `base`: the snapshot (`snapshots.encode_state`).
     - `records`: the later records (`recording`), the oldest first.
     - `layout`: the `Layout` of these records.
-    - `earlier`: the micro-batches of earlier snapshots, the oldest first, from which retained state
-      continues.
+    - `since`: the first micro-batch whose state continues from `base`. It comes after that of the file if the
+      snapshot was written between two calls.
+    - `earlier`: earlier snapshots, the oldest first, from which retained state continues.
     """
 
     base: Piece
     records: tuple[Piece, ...]
     layout: Piece
     digest: str
-    earlier: tuple[int, ...] = ()
+    since: int
+    earlier: tuple[Earlier, ...] = ()
 
     @property
     def version(self) -> Piece:
         """The last piece, which identifies the state: no other attempt wrote it."""
         return self.records[-1] if self.records else self.base
+
+    @property
+    def snapshots(self) -> tuple[Earlier, ...]:
+        """The snapshots from which retained state, or this state, continues, the oldest first."""
+        return *self.earlier, Earlier(batch_of(self.base.file), self.since)
 
     @property
     def n_record_bytes(self) -> int:
@@ -127,7 +145,8 @@ class Pointer:
             "files": names,
             "pieces": [[numbers[piece.file], *piece[1:]] for piece in pieces],
             "digest": self.digest,
-            "earlier": self.earlier,
+            "earlier": [snapshot.batch for snapshot in self.earlier],
+            "since": [snapshot.since for snapshot in self.snapshots],
         }
         return _MAGIC + zlib.compress(json.dumps(found, separators=(",", ":")).encode(), 1)
 
@@ -137,7 +156,10 @@ class Pointer:
         try:
             found = json.loads(zlib.decompress(data[len(_MAGIC) :]))
             base, layout, *records = (Piece(found["files"][at], *rest) for at, *rest in found["pieces"])
-            return cls(base, tuple(records), layout, str(found["digest"]), tuple(found["earlier"]))
+            batches = [*found["earlier"], batch_of(base.file)]
+            of_all = found.get("since", batches)  # earlier versions wrote all snapshots in calls
+            *earlier, (_, since) = map(Earlier, batches, of_all)
+            return cls(base, tuple(records), layout, str(found["digest"]), since, tuple(earlier))
         except (zlib.error, ValueError, KeyError, IndexError, TypeError) as error:
             raise StateError(
                 "E0702",

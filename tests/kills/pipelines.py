@@ -185,7 +185,7 @@ class KilledPipeline:
         store, first = SparkStore.after(files, max(done)), {}
         for group, value in store.values():
             pointer = Pointer.decode(value)
-            first[group] = min((*pointer.earlier, batch_of(pointer.base.file)))
+            first[group] = pointer.snapshots[0].batch
         for file in self.checkpoint.glob("state/*/*"):
             group = int(file.parent.name)
             if group not in first or batch_of(file.name) < first[group]:

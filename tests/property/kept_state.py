@@ -1,9 +1,9 @@
 """State in files beside state in memory: the same matches, whatever is lost between two calls.
 
-Each call of a key group finds its state warm, cold, or as a lost attempt left it. Records are few before a
-snapshot, or many. The smallest states go in and out of Spark's store. A restart may bring the rules in
-another order. A static table changes between calls; its contents are files that are deleted once nothing
-needs them.
+Each call of a key group finds its state warm, cold, or as a lost attempt left it. Some micro-batches do not
+call it. Records are few before a snapshot, or many; it is written in a call, or between two. The smallest
+states go in and out of Spark's store. A restart may bring the rules in another order. A static table changes
+between calls; its contents are files that are deleted once nothing needs them.
 """
 
 from __future__ import annotations
@@ -164,8 +164,11 @@ class KeptState:
 
     def call(self, given: Input) -> list[pa.Table]:
         """Do a call, some attempts of which are lost; return its matches."""
-        self.batch += 1
-        self.codes.plan(self.batch)
+        for _ in range(self.random.choice((0, 0, 0, 1, 3))):
+            self.tally["without a call"] += 1
+            self._plan()
+            self._retain()
+        self._plan()
         while self.random.random() < 0.25:
             self.tally["lost attempts"] += 1
             _ended(self._attempt(given))
@@ -177,13 +180,22 @@ class KeptState:
                 next(attempt)
             self.random.shuffle(attempts)
         found, self.value = self.random.choice([_ended(attempt) for attempt in attempts])
-        self.retained = [*self.retained, self.value][-self.kept.n_retained - 1 :]
+        self._retain()
         if self.random.random() < 0.1:
             for value in self.retained:
                 if value is not None and is_pointer(value):
                     self.files.read(Pointer.decode(value))
                     self.tally["earlier state"] += 1
         return found
+
+    def _plan(self) -> None:
+        """Plan the next micro-batch."""
+        self.batch += 1
+        self.codes.plan(self.batch)
+
+    def _retain(self) -> None:
+        """Retain the state after a micro-batch, and no longer the oldest one."""
+        self.retained = [*self.retained, self.value][-self.kept.n_retained - 1 :]
 
     def _attempt(self, given: Input) -> Attempt:
         """Do a call in two steps: take the state; play, and write."""

@@ -171,6 +171,24 @@ def test_a_content_that_no_longer_exists_is_an_error_that_names_it(tmp_path: Pat
         group.call(NONE)
 
 
+@pytest.mark.parametrize("colds", [(), (5,), (2, 3, 8, 11)])
+def test_after_a_snapshot_that_was_written_ahead_contents_are_named_again(
+    tmp_path: Path, colds: Sequence[int]
+) -> None:
+    group, counts = Group(tmp_path, 2), []
+    for number, content in enumerate(TURNS):
+        if number in colds:
+            group.start()
+        counts.append(group.call(content))
+        while not group.owner.is_settled:
+            group.owner.settle()
+    assert any("recorded" in of and "snapshots" in of for of in counts)
+    group.start()
+    group.call(HIGH, "b")
+    assert group.found == group.expected
+    assert "'risk': [1, 1, 2, 2, 1, 1, 2, 1, 2, 2]" in str(group.found[-1])
+
+
 def test_contents_before_a_snapshot_are_not_needed(tmp_path: Path) -> None:
     group = Group(tmp_path, 3)
     group.call(NONE)
