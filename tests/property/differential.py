@@ -149,6 +149,8 @@ def _delivered(program: Program, case: Case, steps: Sequence[Step], *, hands_ove
         if step.advances:
             reach_us = reachable_us(case, seen, newest_us, ahead=step.ahead)
             tables.append(advanced(matcher, reach_us, emit))
+        if step.n_events % 2:  # as an owner of state does while no call comes
+            matcher.settle()
         if step.restores:
             matcher = Matcher.restore(program, matcher.snapshot())
     tables.append(advanced(matcher, newest_us, emit))

@@ -15,7 +15,7 @@ from tests.property.strategies.late import drawn
 
 def test_state_in_files_gives_the_matches_of_state_in_memory(tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
-    for number in range(10):
+    for number in range(14):
         check(drawn(Random(number)), tmp_path / str(number), Random(number), tally)
     # Cases in which nothing is lost test nothing.
     for name in (
@@ -28,6 +28,8 @@ def test_state_in_files_gives_the_matches_of_state_in_memory(tmp_path: Path) -> 
         "snapshots",
         "given",
         "earlier state",
+        "without a call",
+        "written ahead",
         "matches",
     ):
         assert tally[name] > 10, tally

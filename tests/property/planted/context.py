@@ -108,6 +108,13 @@ FAULTS = (
         only="windowed values",
     ),
     Fault(
+        "room that is made between two batches is that of the first entries",
+        f"{_ENGINE}/windows/rings.py",
+        "self._entries[self._meta[0] : self._meta[0] + needed] = 0",
+        "self._entries[:needed] = 0",
+        only="windowed values",
+    ),
+    Fault(
         "what left between two events of a batch is still counted",
         _SLIDING,
         "start = _first_within(ring, start, end, bound)\n        n = end - start",

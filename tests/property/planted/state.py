@@ -62,18 +62,53 @@ FAULTS = (
     ),
     _of_files(
         "a warm key group is of the version that the pointer names",
-        right="if chain is not None and version == pointer.version:",
-        wrong="if chain is not None:",
+        right="if warm is not None and warm.pointer.version == pointer.version:",
+        wrong="if warm is not None:",
     ),
     _of_files(
         "a key group is warm again only after its call",
-        right="self._warm.pop(group, (None, None))",
-        wrong="self._warm.get(group, (None, None))",
+        right="warm = self._warm.pop(group, None)",
+        wrong="warm = self._warm.get(group)",
     ),
     _of_files(
         "files that retained state needs are not removed",
-        right="first = max((number for number, base in enumerate(bases) if base <= oldest), default=0)",
-        wrong="first = len(bases) - 1",
+        right="first = max((number for number, of in enumerate(found) if of.since <= oldest), default=0)",
+        wrong="first = len(found) - 1",
+    ),
+    _of_files(
+        "state of the micro-batch before a snapshot ahead needs the files before it",
+        right="if of.since <= oldest), default=0)",
+        wrong="if of.batch <= oldest), default=0)",
+    ),
+    _of_files(
+        "a snapshot ahead is not used before the call that begins with it",
+        right="pointer = replace(ahead.pointer, since=task.batch)",
+        wrong="pointer = ahead.pointer",
+    ),
+    _of_files(
+        "the call before a snapshot ahead may be repeated",
+        right="self._earlier(pointer, task.group, task.batch - 1)",
+        wrong="self._earlier(pointer, task.group, task.batch)",
+    ),
+    _of_files(
+        "a snapshot ahead is of the version that the pointer names",
+        right="""        del warm  # its memory is needed
+        return self._files.read(pointer), False, None
+""",
+        wrong="""        return self._files.read(pointer), False, None if warm is None else warm.ahead
+""",
+    ),
+    _of_files(
+        "the first record after a snapshot ahead names what static tables contain",
+        right="""        chain.begin()
+        snapshot = encode_state(chain.matchers, self.n_groups)
+        if self._is_small(snapshot):
+            return None
+""",
+        wrong="""        snapshot = encode_state(chain.matchers, self.n_groups)
+        if self._is_small(snapshot):
+            return None
+""",
     ),
     _of_files(
         "rules in another order read the records of the others by their layout",
