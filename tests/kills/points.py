@@ -82,8 +82,16 @@ OF_STATE: Mapping[str, Call | File] = {
     **_in_workers("a file of state", "pieces", "LocalStorage.write"),
     **_in_workers("the removal of files of state", "pieces", "LocalStorage.remove"),
     "after a snapshot": Call("spark_runtime.state.files", "StateFiles._whole", AFTER, True),
+    **{
+        f"{moment} a snapshot is written ahead": Call(
+            "spark_runtime.state.files", "StateFiles.ahead", moment, True
+        )
+        for moment in (BEFORE, AFTER)
+    },
 }
-"""Spark's store gets the pointer to a file last. Files are removed before a snapshot is written."""
+"""Spark's store gets the pointer to a file last. Files are removed before a snapshot is written. One that is
+written ahead is one that is due between two calls: no pointer names it before the second call.
+"""
 
 _FOLDER_APPEARS = _around("its folder appears", "pathlib", "Path.rename")
 
