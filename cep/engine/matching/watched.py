@@ -311,6 +311,8 @@ class WatchedMatcher(Matcher):
         super().__init__(program, tables)
         (self._state,) = self._rules
         self._state.nodes = _AllNodes(self._state.rule)
+        if self._context is not None:
+            self._context.readers = None  # the values of all events are shown
 
     def _used(self, table: pa.Table, order: OrderedEvents, slots: I32 | None) -> I64 | None:
         """Let all events be seen."""

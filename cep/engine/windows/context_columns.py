@@ -40,6 +40,7 @@ class Context:
 
     def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:
         self.program = program
+        self.readers = readers_of(program)
         self.windows = Windows(program.windows)
         self.tables = Tables(program, given)
 
@@ -73,7 +74,13 @@ class Context:
 
         if program.windows:
             found = self.windows.compute(
-                order, slots, n_slots, table.num_rows, partial(cells.of, table), holds
+                order,
+                slots,
+                n_slots,
+                table.num_rows,
+                partial(cells.of, table),
+                holds,
+                wanted=self._wanted(table),
             )
             cells.note(found)
             for column in program.windows:
@@ -82,6 +89,15 @@ class Context:
         for name, expression in program.computed:
             table = table.append_column(name, evaluate(expression, Vectors(table)).to_arrow())
         return _refined(program.refined, table)
+
+    def _wanted(self, table: pa.Table) -> I64 | None:
+        """Return the rows for which windows are read; None: perhaps for all."""
+        if self.readers is None:
+            return None
+        wanted = np.zeros(table.num_rows, np.bool_)
+        for word, mask in self.readers.items():
+            wanted |= np.asarray(table.column(bits_column(word))) & mask != 0
+        return np.flatnonzero(wanted)
 
     def expire(self, watermark_us: int) -> None:
         """Release what no event after the watermark can see."""
@@ -132,6 +148,28 @@ class Context:
             restore_tables(self.tables, tables)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise damaged("its windows or tables do not fit its rules") from error
+
+
+def readers_of(program: Program) -> dict[int, int] | None:
+    """Return by word the predicates of the events for which a rule reads windows; None: perhaps of all.
+
+    A predicate that reads windows is evaluated where the rest of it holds. Other parts of a rule read the
+    columns of an event only if a predicate of the rule holds.
+    """
+    names = {window.name for window in program.windows}
+    for name, expression in program.computed:
+        if names & set(_columns_of(expression)):
+            names.add(name)
+    found: dict[int, int] = {}
+    for word, bit, rest in program.refined:
+        if names & set(_columns_of(rest)):
+            found[word] = found.get(word, 0) | _mask(bit)
+    if names & {*program.columns, *program.kept_columns}:
+        for rule in program.rules:
+            if (rule.tables.variable_mask == 0).any():
+                return None
+            found[rule.word] = found.get(rule.word, 0) | int(np.uint64(rule.event_mask).astype(np.int64))
+    return found
 
 
 def stored_rings(program: Program, sections: Sequence[WindowSection]) -> list[StoredRing]:

@@ -57,6 +57,9 @@ _TRIMS = 4
 
 _FURTHEST = 1 << 61
 
+_FEW_KNOWN = 8
+"""If one value of so many is known, only these are written to their rows."""
+
 
 def is_sliding(window: Window) -> bool:
     """Return whether events leave the window one by one. Other windows end as a whole, by panes, or never."""
@@ -127,6 +130,9 @@ class Room:
             self.make(0, 0, 0)
 
 
+_ALL = np.zeros(0, np.uint8)
+
+
 class OrderedTable:
     """Columns and predicates of a batch, in the order of its events; each is sorted once.
 
@@ -136,6 +142,8 @@ class OrderedTable:
         The row of each event.
     cells, bits
         As for `Windows.compute`.
+    wanted : (keys,) uint8
+        1: the results of the events of a key are read; others may be unknown. Empty: all are read.
     """
 
     def __init__(
@@ -144,7 +152,9 @@ class OrderedTable:
         n_rows: int,
         cells: Callable[[str], tuple[I64, Mask | None]],
         bits: Callable[[tuple[int, int]], Mask],
+        wanted: U8 = _ALL,
     ) -> None:
+        self.wanted = wanted
         self._rows, self._n_rows = rows, n_rows
         self._cells, self._bits = cells, bits
         self._columns: dict[str, tuple[I64, Mask | None]] = {}
@@ -189,10 +199,16 @@ class OrderedTable:
 
     def by_row(self, values: I64, known: U8) -> tuple[I64, Mask | None]:
         """Return an ordered column by row of the table, and which values are known; None: all."""
-        all_known = bool(known.all())
+        n_known = np.count_nonzero(known)
+        all_known = n_known == len(known)
         if self._is_ordered:
             return values, None if all_known else known.view(np.bool_)
         of_rows = np.zeros(self._n_rows, np.int64)
+        if _FEW_KNOWN * n_known < len(known):
+            places = np.flatnonzero(known)
+            rows, is_row = self._rows[places], np.zeros(self._n_rows, np.bool_)
+            of_rows[rows], is_row[rows] = values[places], True
+            return of_rows, is_row
         scatter(values, self._rows, of_rows)
         if all_known and len(self._rows) == self._n_rows:
             return of_rows, None

@@ -21,7 +21,16 @@ from cep.engine.windows.kernels.sliding import (
     slide_to,
     slide_windows,
 )
-from cep.engine.windows.rings import BLOCK, OrderedTable, Room, WindowRing, empty_sums, in_panes, is_sliding
+from cep.engine.windows.rings import (
+    BLOCK,
+    OrderedTable,
+    Room,
+    StoredRing,
+    WindowRing,
+    empty_sums,
+    in_panes,
+    is_sliding,
+)
 from cep.program.window_functions import Kept
 from cep.program.windows import Frame, WindowColumn
 
@@ -64,11 +73,11 @@ class SlidingRing(WindowRing):
         self._n_touched += len(batch.slots)
         reads = self._reads(table, batch)
         shape = len(self.columns), len(batch.time_us)
-        out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
+        out, known = np.empty(shape, np.int64), np.zeros(shape, np.uint8)
         progress = np.zeros(2, np.int64)
         ends: I64 | None = None
         while True:
-            why = slide_windows(self._ring(), batch, reads, self._rows, out, known, progress)
+            why = slide_windows(self._ring(), batch, reads, table.wanted, self._rows, out, known, progress)
             if why == DONE:
                 break
             if why == NO_ROOM:
@@ -82,6 +91,12 @@ class SlidingRing(WindowRing):
         room.shrink()
         found = {number: table.by_row(out[row], known[row]) for number, row in self._row_of.items()}
         return {column.name: found[column.function.value.number] for column in self.columns}
+
+    def stored(self) -> StoredRing:
+        """Return the state."""
+        if self.window.frame is Frame.EVENTS:
+            slide_to(self._ring(), at.NEVER)
+        return super().stored()
 
     def expire(self, watermark_us: int) -> None:
         """Release what no event after the watermark can see. Most keys do so when they have events."""

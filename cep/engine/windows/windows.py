@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cep.arrays import I32, I64, Mask
+from cep.arrays import I32, I64, U8, Mask
 from cep.engine.kernels.columns.order import count_keys
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent
@@ -32,6 +32,21 @@ IS_EVENT = (-1, -1)
 def of_events(column: WindowColumn) -> WindowColumn:
     """Return a column in which only events count."""
     return replace(column, within=IS_EVENT) if column.within is None else column
+
+
+_FEW_KEYS = 2
+"""If the results of one key of so many are read, those of the others are not computed."""
+
+
+def _keys_of(rows: I64 | None, order: OrderedEvents, n_rows: int) -> U8:
+    """Return (keys,) uint8: which keys have these rows; empty: so many that all are to be computed."""
+    if rows is None or _FEW_KEYS * min(len(rows), len(order.keys)) > len(order.keys):
+        return np.zeros(0, np.uint8)
+    is_row = np.zeros(n_rows, np.bool_)
+    is_row[rows] = True
+    keys = np.zeros(len(order.keys), np.uint8)
+    keys[order.codes[is_row[order.rows]]] = 1
+    return keys
 
 
 class Windows:
@@ -62,6 +77,7 @@ class Windows:
         cells: Callable[[str], tuple[I64, Mask | None]],
         bits: Callable[[tuple[int, int]], Mask],
         begins_us: I64 | None = None,
+        wanted: I64 | None = None,
     ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns of a batch of events, and add the events to the state.
 
@@ -80,6 +96,8 @@ class Windows:
             Returns for which rows a predicate holds, by its word and bit.
         begins_us : (n,) int64
             When the window of each event starts, in order, if windows are whole (`Window.is_whole`).
+        wanted : (m,) int64
+            The rows whose results are read; those of others may be unknown. None: all are read.
 
         Returns
         -------
@@ -99,7 +117,7 @@ class Windows:
             starts=starts,
             slots=slots.astype(np.int64),
         )
-        table = OrderedTable(lent(order.rows), n_rows, cells, bits)
+        table = OrderedTable(lent(order.rows), n_rows, cells, bits, _keys_of(wanted, order, n_rows))
         found: dict[str, tuple[I64, Mask | None]] = {}
         for ring in self._rings:
             if is_alone:

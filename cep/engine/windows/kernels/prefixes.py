@@ -245,8 +245,9 @@ def sum_by_prefixes(
                 least = _lowest_of_kept(ring, batch.slots[key], least)
         if least == _SPECIAL:  # all numbers are 0, or one is not a number
             least = 1
-        # A sum of upper halves is a double: it has 53 bits minus `low_bits`, and more for greater values.
-        if greatest > _GREATEST or greatest - least + growth >= low_bits:
+        # A sum of upper halves is a double: it has 53 bits minus `low_bits`, and more for greater values. A
+        # kept sum may be greater than all values.
+        if max(greatest, least) > _GREATEST or greatest - least + growth >= low_bits:
             return False
         unit = power_of_two(least - 1075)
     halves = Halves(prefixes, low_bits, unit, unit * power_of_two(low_bits))

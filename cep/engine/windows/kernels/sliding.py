@@ -20,8 +20,9 @@ from cep.engine.windows.kernels.layout import KeyedBatch, Reads, Ring
 from cep.jit.memory import prefetch
 
 # More columns of `Ring.keys`. BASE: where the room of the key starts, before START. UPPER, LOWER: the halves
-# of the sum of its entries. SCALE: in its lower 12 bits the exponent of the unit, above them the greatest
-# allowed exponent; 0: neither BASE nor the sum is known.
+# of the sum of its entries. SCALE: in its lower 12 bits the exponent of the unit, in the next 12 the greatest
+# allowed exponent, above them how many entries, the last ones, the sum does not contain yet; 0: neither BASE
+# nor the sum is known.
 BASE, UPPER, LOWER, SCALE = range(at.KEY_WIDTH, at.KEY_WIDTH + 4)
 SLIDING_WIDTH = at.KEY_WIDTH + 4
 
@@ -35,10 +36,14 @@ _MOST_GROWTH = 46
 """The bits by which a sum of upper halves may be longer than one of them, which has 53 less `_LOW_BITS`: some
 for the exponents of a key's numbers, which differ, and some for how many there are. So it is a double."""
 
-_EXPONENT, _BITS_OF_EXPONENT = 0xFFF, 12
+_EXPONENT, _BITS_OF_EXPONENT, _BITS_OF_SCALE = 0xFFF, 12, 24
+_SCALE = (1 << _BITS_OF_SCALE) - 1
 _SPECIAL = 0x7FF
 _GREATEST = 1900
 """The greatest exponent of doubles of which no sum overflows."""
+
+_FEW_ENTRIES = 64
+"""The sum of so many entries is computed anew rather than kept up to date while nobody reads it."""
 
 _AHEAD = 8
 """So many keys ahead what a key kept is fetched: it lies anywhere."""
@@ -144,6 +149,21 @@ def _first_within(ring: Ring, start: int, end: int, bound: int) -> int:
 
 
 @inlined
+def _leave_first(
+    ring: Ring, entries: tuple[int, int, int], total: tuple[int, int], bound: int, least: int, is_double: bool
+) -> tuple[int, int, int]:
+    """As `_leave`, if a sum does not contain the last entries.
+
+    `entries`: the first entry, the first one that the sum does not contain, and the one after the last.
+    """
+    start, added, end = entries
+    start, upper, lower = _leave(ring, (start, added), total, bound, least, is_double)
+    if start == added:
+        start = _first_within(ring, start, end, bound)
+    return start, upper, lower
+
+
+@inlined
 def _keep(ring: Ring, slot: int, entries: tuple[int, int], total: tuple[int, int], scale: int) -> None:
     """Write the state of a key: the first entry and the one after the last, the halves of their sum."""
     start, end = entries
@@ -209,25 +229,33 @@ def _begin_sums(
     """
     slot, first, last = batch.slots[key], batch.starts[key], batch.starts[key + 1]
     is_double = ring.spec[at.IS_DOUBLE] != 0
-    scale = ring.keys[slot, SCALE]
+    scale = ring.keys[slot, SCALE] & _SCALE
     least, greatest = scale & _EXPONENT, scale >> _BITS_OF_EXPONENT
     bound = _first_bound(ring, batch, key)
     start = ring.keys[slot, at.START]
     end = start + ring.keys[slot, at.LENGTH]
+    added = end - (ring.keys[slot, SCALE] >> _BITS_OF_SCALE)
     upper = lower = 0
     if scale != 0:
         total = (ring.keys[slot, UPPER], ring.keys[slot, LOWER])
-        start, upper, lower = _leave(ring, (start, end), total, bound, least, is_double)
+        start, upper, lower = _leave_first(ring, (start, added, end), total, bound, least, is_double)
     else:
         start = _first_within(ring, start, end, bound)
         ring.keys[slot, BASE] = ring.keys[slot, at.START]
-    if start == end:  # which does not mean that all have left the sum
+    added = max(start, added)
+    if start == added:  # which does not mean that all have left the sum
         upper, lower, least, greatest = 0, 0, _SPECIAL, 1
     n = end - start + last - first
     most = _most_spread(n)
     new_least, new_greatest = batch_least, batch_greatest
+    for entry in range(added, end):
+        value = ring.entries[entry, at.VALUE]
+        new_least, new_greatest = _range_with(value, is_double, new_least, new_greatest)
     if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
         new_least, new_greatest = _range_of(reads, first, last, is_double)  # of this key only
+        for entry in range(added, end):
+            value = ring.entries[entry, at.VALUE]
+            new_least, new_greatest = _range_with(value, is_double, new_least, new_greatest)
     if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
         # Values that have left may have been greater or less than all present ones.
         scale, least, greatest = 0, _SPECIAL, 1
@@ -243,6 +271,10 @@ def _begin_sums(
             least, greatest = min(least, batch_least), max(greatest, batch_greatest)
         least = _unit(least, greatest, most - 2)  # also with more entries
         upper, lower = _sum_of(ring, start, end, is_double, least)
+    elif added < end:
+        one, other = _sum_of(ring, added, end, is_double, max(least, 1))
+        lower += other
+        upper, lower = upper + one + (lower >> _LOW_BITS), lower & _LOW
     _keep(ring, slot, (start, end), (upper, lower), max(least, 1) | greatest << _BITS_OF_EXPONENT)
     return True
 
@@ -334,9 +366,62 @@ def _slide_counts(
     ring.keys[slot, at.MARK] = mark
 
 
+@inlined
+def _has_room(ring: Ring, batch: KeyedBatch, key: int, has_values: bool) -> bool:
+    """Return whether the events of a key fit after its entries. If they did not, drop entries first, and get
+    some room; the sum of the remaining entries is computed anew when it is needed.
+    """
+    slot, n_new = batch.slots[key], batch.starts[key + 1] - batch.starts[key]
+    start, length = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH]
+    if length + n_new <= ring.keys[slot, at.CAPACITY]:
+        return True
+    if n_new > _AT_ONCE or length > _FEW_ENTRIES:
+        return False
+    if ring.meta[0] + 2 * (length + n_new) + 2 > ring.entries.shape[0]:
+        return False
+    end, scale = start + length, ring.keys[slot, SCALE]
+    if scale == 0:
+        ring.keys[slot, BASE], scale = start, 1
+    first = _first_within(ring, start, end, _first_bound(ring, batch, key))
+    if has_values and (first > start or ring.keys[slot, SCALE] == 0):
+        scale = scale & _SCALE | end - first << _BITS_OF_SCALE
+    _keep(ring, slot, (first, end), (ring.keys[slot, UPPER], ring.keys[slot, LOWER]), scale)
+    _make_room(ring, slot, n_new)
+    return True
+
+
+@inlined
+def _append(ring: Ring, batch: KeyedBatch, reads: Reads, key: int, has_values: bool) -> None:
+    """Keep the events of a key; there is room. Its sum does not contain them."""
+    slot, first, behind = batch.slots[key], batch.starts[key], batch.starts[key + 1]
+    is_events, all_within = ring.spec[at.FRAME] == at.EVENTS, reads.within.shape[0] == 0
+    start, mark = ring.keys[slot, at.START], ring.keys[slot, at.MARK]
+    end = before = start + ring.keys[slot, at.LENGTH]
+    for place in range(first, behind):
+        moment = batch.time_us[place]
+        if is_events:
+            mark += all_within or reads.within[place] != 0
+            moment = mark
+        if counts(reads, place):
+            ring.entries[end, at.WORD] = 2 * moment + 1
+            ring.entries[end, at.VALUE] = reads.values[place] if has_values else 0
+            end += 1
+            mark = moment
+    ring.keys[slot, at.LENGTH], ring.keys[slot, at.MARK] = end - start, mark
+    if has_values and ring.keys[slot, SCALE] != 0:
+        ring.keys[slot, SCALE] += end - before << _BITS_OF_SCALE
+
+
 @kernel
 def slide_windows(
-    ring: Ring, batch: KeyedBatch, reads: Reads, rows: I64, out: I64, known: U8, progress: I64
+    ring: Ring,
+    batch: KeyedBatch,
+    reads: Reads,
+    wanted: U8,
+    rows: I64,
+    out: I64,
+    known: U8,
+    progress: I64,
 ) -> int:
     """Write counts, sums and averages of sliding windows, and keep what later events may see. Return DONE;
     NO_ROOM; OTHER_NUMBERS: those of the next key are not finite, differ in size, or are too many.
@@ -345,6 +430,8 @@ def slide_windows(
     ----------
     ring : Ring
         The state that earlier events left: whole windows. Its keys have `SLIDING_WIDTH` columns.
+    wanted : (keys,) uint8
+        1: the results of the key are read. Those of others may not be written. Empty: all are read.
     rows : (3,) int64
         The rows of `out` for COUNT, SUM and AVG; -1: not wanted. Without values it is COUNT, in row 0.
     progress : (2,) int64
@@ -355,15 +442,21 @@ def slide_windows(
     n_keys = batch.slots.shape[0]
     columns = _Columns((rows[0], rows[1], rows[2]), out, known, is_double)
     least, greatest = _SPECIAL, 1
-    if is_double and has_values:
+    if is_double and has_values and wanted.shape[0] == 0:
         least, greatest = _range_of(reads, batch.starts[progress[0]], int(batch.starts[n_keys]), True)
     for key in range(progress[0], n_keys):
         if key + 2 * _AHEAD < n_keys:
             prefetch(ring.keys, batch.slots[key + 2 * _AHEAD])
             soon = batch.slots[key + _AHEAD]
-            prefetch(ring.entries, ring.keys[soon, at.START])
             prefetch(ring.entries, ring.keys[soon, at.START] + ring.keys[soon, at.LENGTH])
+            if wanted.shape[0] == 0 or wanted[key + _AHEAD] != 0:
+                prefetch(ring.entries, ring.keys[soon, at.START])
         progress[0] = key
+        if key < wanted.shape[0] and wanted[key] == 0 and _has_room(ring, batch, key, has_values):
+            _append(ring, batch, reads, key, has_values)
+            continue
+        if is_double and has_values and wanted.shape[0] != 0:
+            least, greatest = _range_of(reads, batch.starts[key], batch.starts[key + 1], True)
         if not has_values:
             _begin_counts(ring, batch, key)
         elif not _begin_sums(ring, batch, reads, key, least, greatest):
@@ -385,22 +478,29 @@ def slide_windows(
 
 @kernel
 def slide_to(ring: Ring, bound: int) -> None:
-    """Drop the first entries of all keys, up to a time, and subtract them from the sums.
+    """Drop the first entries of all keys, up to a time, and subtract them from the sums. If windows contain
+    the last events, drop what the next one does not see.
 
     Parameters
     ----------
     ring : Ring
         Changed. Its keys have `SLIDING_WIDTH` columns.
     """
+    is_events = ring.spec[at.FRAME] == at.EVENTS
     for slot in range(ring.keys.shape[0]):
         if slot + _AHEAD < ring.keys.shape[0]:
             prefetch(ring.entries, ring.keys[slot + _AHEAD, at.START])
         start, scale = ring.keys[slot, at.START], ring.keys[slot, SCALE]
         end = start + ring.keys[slot, at.LENGTH]
+        added = end - (scale >> _BITS_OF_SCALE)
+        if is_events:
+            bound = ring.keys[slot, at.MARK] - ring.spec[at.SPAN] + 1
         upper = lower = 0
         if scale != 0:
             total, is_double = (ring.keys[slot, UPPER], ring.keys[slot, LOWER]), ring.spec[at.IS_DOUBLE] != 0
-            start, upper, lower = _leave(ring, (start, end), total, bound, scale & _EXPONENT, is_double)
+            entries = (start, added, end)
+            start, upper, lower = _leave_first(ring, entries, total, bound, scale & _EXPONENT, is_double)
+            scale = scale & _SCALE | end - max(start, added) << _BITS_OF_SCALE
         else:
             start = _first_within(ring, start, end, bound)
         _keep(ring, slot, (start, end), (upper, lower), scale)

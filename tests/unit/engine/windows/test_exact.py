@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -68,6 +69,16 @@ def test_what_has_left_the_window_leaves_no_trace() -> None:
     for name, of_column in expected.items():
         assert found[name][2:].tolist() == of_column[2:].tolist(), name
     assert found["STDDEV"].view(np.float64)[[2, 7]].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("frame", [Frame.ALL, Frame.TUMBLING])
+def test_a_sum_of_the_greatest_doubles_is_not_infinite(frame: Frame) -> None:
+    window = Window(frame, 0 if frame is Frame.ALL else 1000, previous=True)
+    for value in (sys.float_info.max, -sys.float_info.max):
+        windows = Windows(columns(window, Type.DOUBLE, Function.SUM))
+        assert push(windows, [value])["SUM"].tolist() == [-1]
+        for number in (1, 2):
+            assert push(windows, [0.0], number)["SUM"].view(np.float64).tolist() == [value]
 
 
 @pytest.mark.parametrize("kind", [Type.DOUBLE, Type.BIGINT])

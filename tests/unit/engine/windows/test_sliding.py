@@ -6,6 +6,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -305,3 +306,37 @@ def stored(run: Run) -> list[object]:
     """Return what a snapshot has of windows."""
     rings = run.windows.stored()
     return [(ring.columns, ring.keys.matrix().tolist(), ring.entries.matrix().tolist()) for ring in rings]
+
+
+def far_apart(n_keys: int, n_each: int, first_us: int) -> list[Keyed]:
+    """Return events of some keys in order of time, each key's a microsecond apart."""
+    return [
+        (key, Event(first_us + number, float(key + number), True, True))
+        for number in range(n_each)
+        for key in range(n_keys)
+    ]
+
+
+@pytest.mark.parametrize("window", [Window(Frame.TIME, 50), Window(Frame.EVENTS, 4, previous=True)])
+def test_events_of_keys_whose_values_nobody_reads_are_only_kept(window: Window) -> None:
+    draw = random.Random(3)
+    drawn = [column_of(function, Type.DOUBLE, window, draw, function.name) for function in SUMS]
+    columns = [replace(column, within=None, counts=None) for column in drawn]
+    run, other = Run(columns), Run(columns)
+    n_unread = n_computed = 0
+    for first_us in range(0, 200, 5):
+        events = far_apart(40, 5, first_us)
+        n_read = 3 if first_us % 35 == 0 else 1  # keys
+        read = [number for number, (key, _) in enumerate(events) if key < n_read]
+        found, expected = run.push(events, draw, wanted=read), other.push(events, draw)
+        assert [found[number] for number in read] == [expected[number] for number in read]
+        unread = [number for number, (key, _) in enumerate(events) if key >= n_read]
+        n_unread += len(unread)
+        n_computed += sum(found[number] == expected[number] for number in unread)
+        if first_us % 20 == 0:
+            for one, two in zip(run.windows.stored(), other.windows.stored(), strict=True):
+                if window.frame is Frame.EVENTS:  # what the next event sees, and no more
+                    assert (one.keys.matrix() == two.keys.matrix()).all()
+                    assert (one.entries.matrix() == two.entries.matrix()).all()
+    assert n_computed < n_unread / 4  # where there was no room
+    assert run.windows.n_entries <= 3 * other.windows.n_entries

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -60,9 +61,17 @@ class Run:
         self.slots: dict[int, int] = {}
 
     def push(
-        self, batch: Sequence[Keyed], draw: random.Random, *, is_alone: bool = False
+        self,
+        batch: Sequence[Keyed],
+        draw: random.Random,
+        *,
+        is_alone: bool = False,
+        wanted: Sequence[int] | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the columns of each event of a batch; `is_alone`: the batch is all that there is."""
+        """Return the columns of each event of a batch; `is_alone`: the batch is all that there is.
+
+        `wanted`: only the columns of these events are read; those of others may be anything.
+        """
         n_rows = len(batch) + draw.choice((0, 0, 3))
         rows = draw.sample(range(n_rows), len(batch))
         numbers = sorted(range(len(batch)), key=lambda number: batch[number][0])
@@ -91,6 +100,7 @@ class Run:
             n_rows,
             cells,
             lambda place: {WITHIN: within, COUNTS: counts}[place],
+            wanted=None if wanted is None else np.array([rows[number] for number in wanted], np.int64),
         )
         result = []
         for row in rows:
@@ -106,6 +116,8 @@ class Run:
     def advance(self, watermark_us: int, draw: random.Random) -> None:
         """Do what a matcher does between two batches."""
         self.windows.expire(watermark_us)
+        if draw.random() < 0.3:
+            self.windows.settle()
         live = self.windows.live(len(self.slots), watermark_us)
         if draw.random() < 0.3:
             self.windows.keep_slots(live)
@@ -260,9 +272,19 @@ def compare(columns: Sequence[WindowColumn], events: Sequence[Keyed], draw: rand
                 behind += 1
         batch = events[first:behind]
         found_alone = of_all[first:behind]
-        for (key, event), found, other in zip(batch, run.push(batch, draw), found_alone, strict=True):
+        wanted = None
+        if draw.random() < 0.6:  # all, some or none
+            part = draw.choice((0.02, 0.3, 1))
+            wanted = [number for number in range(len(batch)) if draw.random() < part]
+        with patch("cep.engine.windows.windows._FEW_KEYS", draw.choice((0, 1, 2))):
+            found_here = run.push(batch, draw, wanted=wanted)
+        for number, ((key, event), found, other) in enumerate(
+            zip(batch, found_here, found_alone, strict=True)
+        ):
             of_key = seen.setdefault(key, [])
             of_key.append(event)
+            if wanted is not None and number not in wanted:
+                continue
             for column in columns:
                 condition = column.within is not None, column.counts is not None
                 past = [
