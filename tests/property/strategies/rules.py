@@ -9,7 +9,14 @@ from cep.compiler.automaton import nfa
 from cep.compiler.rewrite import repeat_absences
 from cep.expression import Aggregate, Type
 from tests.property.strategies.events import COLUMNS, SECOND_US
-from tests.property.strategies.expressions import arguments, closings, predicates, values, windowed
+from tests.property.strategies.expressions import (
+    arguments,
+    closings,
+    conditions,
+    predicates,
+    values,
+    windowed,
+)
 from tests.property.strategies.patterns import patterns, taken_variables, untils_of, variables_of
 
 _KEYS = st.sampled_from([("k",)] * 4 + [("g",), ("k", "g")])
@@ -93,7 +100,7 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
 
 @st.composite
 def rules_of_values(draw: st.DrawFn, name: str) -> ir.Rule:
-    """Draw a rule that reports windowed values of every event."""
+    """Draw a rule that reports windowed values of every event, or of the few for which a condition holds."""
     kinds = [Type.BIGINT, Type.BIGINT, Type.DOUBLE, Type.DOUBLE, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP]
     measures = [
         ir.Measure(
@@ -101,6 +108,7 @@ def rules_of_values(draw: st.DrawFn, name: str) -> ir.Rule:
         )
         for number, kind in enumerate(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5)))
     ]
+    few = conditions([], bare=True, depth=0, has_windows=False)
     return ir.Rule(
         name=name,
         title="",
@@ -110,7 +118,7 @@ def rules_of_values(draw: st.DrawFn, name: str) -> ir.Rule:
         key=draw(_KEYS),
         pattern=ir.Take("a"),
         window=None,
-        variables=(ir.Variable("a", None),),
+        variables=(ir.Variable("a", draw(st.none() | few)),),
         measures=tuple(measures),
         selection=ir.Selection.ALL,
         skip=ir.Skip(ir.SkipKind.NO_SKIP),
