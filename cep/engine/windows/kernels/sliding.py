@@ -43,7 +43,7 @@ _GREATEST = 1900
 """The greatest exponent of doubles of which no sum overflows."""
 
 _FEW_ENTRIES = 64
-"""The sum of so many entries is computed anew rather than kept up to date while nobody reads it."""
+"""The sum of so many entries is computed again when it is read, rather than kept up to date while nobody reads it."""
 
 _AHEAD = 8
 """So many keys ahead what a key kept is fetched: it lies anywhere."""
@@ -369,7 +369,7 @@ def _slide_counts(
 @inlined
 def _has_room(ring: Ring, batch: KeyedBatch, key: int, has_values: bool) -> bool:
     """Return whether the events of a key fit after its entries. If they did not, drop entries first, and get
-    some room; the sum of the remaining entries is computed anew when it is needed.
+    some room; the sum of the remaining entries is computed again when it is needed.
     """
     slot, n_new = batch.slots[key], batch.starts[key + 1] - batch.starts[key]
     start, length = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH]
