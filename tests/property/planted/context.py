@@ -112,6 +112,9 @@ FAULTS = (
         f"{_ENGINE}/windows/rings.py",
         "self._entries[self._meta[0] : self._meta[0] + needed] = 0",
         "self._entries[:needed] = 0",
+        only="windowed values",
+    ),
+    Fault(
         "a sum seems to contain events that were only kept",
         _SLIDING,
         "ring.keys[slot, SCALE] += end - before << _BITS_OF_SCALE",

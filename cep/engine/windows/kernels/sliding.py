@@ -43,7 +43,7 @@ _GREATEST = 1900
 """The greatest exponent of doubles of which no sum overflows."""
 
 _FEW_ENTRIES = 64
-"""The sum of so many entries is computed again when it is read, rather than kept up to date while nobody reads it."""
+"""The sum of so many entries may be computed again when it is read. That of more is kept up to date."""
 
 _AHEAD = 8
 """So many keys ahead what a key kept is fetched: it lies anywhere."""
