@@ -81,6 +81,11 @@ FAULTS = (
         wrong="if of.batch <= oldest), default=0)",
     ),
     _of_files(
+        "a micro-batch that does not call a key group needs the files of the one before it",
+        right="if of.since <= oldest), default=0)",
+        wrong="if of.batch < oldest), default=0)",
+    ),
+    _of_files(
         "a snapshot ahead is not used before the call that begins with it",
         right="pointer = replace(ahead.pointer, since=task.batch)",
         wrong="pointer = ahead.pointer",
