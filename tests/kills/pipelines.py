@@ -12,7 +12,7 @@ from spark_runtime.state.pointer import Pointer
 from spark_runtime.state.spark_store import SparkStore
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.kills.feeds import Feed
-from tests.kills.runs import Kill, killed, places_of
+from tests.kills.runs import Kill, killed, places_of, wait_for_end
 from tests.kills.saves import Command, Save
 from tests.kills.ticks import PAIR, Row, Running, Tick, expected_rows, turn_rules, write_rules
 from tests.kills.written import MadeSink
@@ -105,6 +105,7 @@ class KilledPipeline:
         """
         if not self._kept.exists():
             return ""
+        wait_for_end(self.folder)
         shutil.rmtree(self.checkpoint)
         shutil.copytree(self._kept, self.checkpoint)
         try:
@@ -153,6 +154,7 @@ class KilledPipeline:
 
     def restore(self, n_groups: int, save: Save) -> bool:
         """Restore the last savepoint over the checkpoint; return whether that was killed, and repeated."""
+        wait_for_end(self.folder)
         shutil.rmtree(self.checkpoint)
         words = ["restore", str(self.saved), str(self.checkpoint), "--key-groups", str(n_groups)]
         said = Command(words, save).waited()

@@ -55,6 +55,9 @@ _CHANGING = "--changes-at="
 
 _CHANGE_SECONDS = 120
 
+_SESSION = "session.txt"
+"""The number of the session of the last run, in the folder of a pipeline."""
+
 
 def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
     """Run a pipeline file; return whether it was killed. If not, it has ended well.
@@ -84,6 +87,7 @@ def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
             stderr=output,
             start_new_session=True,  # a group of its own, with its Java
         )
+        (file.parent / _SESSION).write_text(str(process.pid))
         try:
             _watch(process, file.parent, kill)
             code = process.wait(_SECONDS)
@@ -93,6 +97,27 @@ def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
     was_killed = code == -signal.SIGKILL
     assert was_killed or code == 0, f"{kill}: {errors.read_text(errors='replace')[-6000:]}"
     return was_killed
+
+
+def wait_for_end(folder: Path) -> None:
+    """Wait until all processes of the last run of a pipeline have ended, such as Java without its driver.
+
+    Until then, Java may write to the checkpoint, and creates it again if it was removed.
+    """
+    session = (folder / _SESSION).read_text()
+    deadline = time.monotonic() + _SECONDS
+    while _lives(session):
+        assert time.monotonic() < deadline, "Java goes on without its driver"
+        time.sleep(_LOOK_SECONDS)
+
+
+def _lives(session: str) -> bool:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, of, *_ = stat.read_text().rpartition(")")[2].split()
+            if of == session and state != "Z":
+                return True
+    return False
 
 
 def places_of(folder: Path) -> Path:
