@@ -65,7 +65,11 @@ class TwoSets:
 def changed_sets(draw: st.DrawFn, *, has_window_rules: bool = True) -> Changed:
     """Draw a case in which rules change."""
     of_values = draw(st.integers(0, 3)) == 0
-    case = draw(cases_of_values() if of_values else cases(3, max_size=3, has_window_rules=has_window_rules))
+    case = draw(
+        cases_of_values(have_conditions=False)
+        if of_values
+        else cases(3, max_size=3, has_window_rules=has_window_rules)
+    )
     now = list(case.rules)
     before = [other for rule in now if (other := draw(_changed(rule))) is not None]
     if not before or draw(st.booleans()):

@@ -92,10 +92,18 @@ def cases_of_windows(draw: st.DrawFn, max_events: int = 2 * MAX_EVENTS) -> Case:
 
 
 @st.composite
-def cases_of_values(draw: st.DrawFn, max_events: int = 2 * MAX_EVENTS) -> Case:
-    """Draw a case of rules that report windowed values of every event."""
+def cases_of_values(
+    draw: st.DrawFn, max_events: int = 2 * MAX_EVENTS, *, have_conditions: bool = True
+) -> Case:
+    """Draw a case of rules that report windowed values.
+
+    `have_conditions`: not of every event in all rules. Then windows are computed only for some keys.
+    """
     stream = draw(streams())
-    drawn = tuple(draw(rules_of_values(f"rule_{number}")) for number in range(draw(st.integers(1, 2))))
+    drawn = tuple(
+        draw(rules_of_values(f"rule_{number}", has_condition=have_conditions and draw(st.booleans())))
+        for number in range(draw(st.integers(1, 2)))
+    )
     return draw(deliveries_of(drawn, stream, draw(event_lists(max_events))))
 
 

@@ -99,8 +99,8 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
 
 
 @st.composite
-def rules_of_values(draw: st.DrawFn, name: str) -> ir.Rule:
-    """Draw a rule that reports windowed values of every event, or of the few for which a condition holds."""
+def rules_of_values(draw: st.DrawFn, name: str, *, has_condition: bool = False) -> ir.Rule:
+    """Draw a rule that reports windowed values of every event, or of those for which a condition holds."""
     kinds = [Type.BIGINT, Type.BIGINT, Type.DOUBLE, Type.DOUBLE, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP]
     measures = [
         ir.Measure(
@@ -108,7 +108,7 @@ def rules_of_values(draw: st.DrawFn, name: str) -> ir.Rule:
         )
         for number, kind in enumerate(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5)))
     ]
-    few = conditions([], bare=True, depth=0, has_windows=False)
+    condition = draw(conditions([], bare=True, depth=0, has_windows=False)) if has_condition else None
     return ir.Rule(
         name=name,
         title="",
@@ -118,7 +118,7 @@ def rules_of_values(draw: st.DrawFn, name: str) -> ir.Rule:
         key=draw(_KEYS),
         pattern=ir.Take("a"),
         window=None,
-        variables=(ir.Variable("a", draw(st.none() | few)),),
+        variables=(ir.Variable("a", condition),),
         measures=tuple(measures),
         selection=ir.Selection.ALL,
         skip=ir.Skip(ir.SkipKind.NO_SKIP),
