@@ -128,6 +128,7 @@ class StateFiles:
         starts in it; None: nothing was written, because nothing large will be recorded like that.
         """
         n_bytes = sum(len(data) for _, data in inputs)
+        # A worker does not know whether the snapshot that is due was written ahead.
         is_ours = pointer.digest == self._layout.digest
         if n_bytes < _LEAST_GIVEN_BYTES or not is_ours or not self._pieces.can_map:
             return None

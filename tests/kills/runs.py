@@ -107,7 +107,7 @@ def wait_for_end(folder: Path) -> None:
     session = (folder / _SESSION).read_text()
     deadline = time.monotonic() + _SECONDS
     while _lives(session):
-        assert time.monotonic() < deadline, "Java goes on without its driver"
+        assert time.monotonic() < deadline, "Java still runs without its driver"
         time.sleep(_LOOK_SECONDS)
 
 

@@ -73,7 +73,8 @@ class SlidingRing(WindowRing):
         self._n_touched += len(batch.slots)
         reads = self._reads(table, batch)
         shape = len(self.columns), len(batch.time_us)
-        out, known = np.empty(shape, np.int64), np.zeros(shape, np.uint8)
+        # Results that nobody reads are not written, but evaluated with the others: they must be numbers.
+        out, known = np.zeros(shape, np.int64), np.zeros(shape, np.uint8)
         progress = np.zeros(2, np.int64)
         ends: I64 | None = None
         while True:

@@ -110,6 +110,15 @@ def full(self: LocalStorage, file: str, parts: Iterable[object]) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def with_a_snapshot_due(place: Path) -> Group:
+    """Return a key group that is not settled, whose next call needs a snapshot."""
+    group = Group(place)
+    for batch in (1, 2):
+        group.call(batch)
+    group.call(3, settles=False)
+    return group
+
+
 def test_a_due_snapshot_is_written_ahead_and_the_next_pointer_begins_with_it(tmp_path: Path) -> None:
     group = Group(tmp_path)
     for batch in (1, 2):
@@ -223,10 +232,7 @@ def test_a_small_snapshot_is_written_to_sparks_store_by_the_next_call(tmp_path: 
 def test_a_disk_that_is_full_between_two_calls_is_reported_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group = Group(tmp_path)
-    for batch in (1, 2):
-        group.call(batch)
-    group.call(3, settles=False)
+    group = with_a_snapshot_due(tmp_path)
     with monkeypatch.context() as disk:
         disk.setattr(LocalStorage, "write", full)
         group.settle()
@@ -240,13 +246,10 @@ def test_a_disk_that_is_full_between_two_calls_is_reported_by_the_next_one(
 
 
 @pytest.mark.parametrize("what", [(LocalStorage, "write"), (Chain, "settle")], ids=["a disk", "a window"])
-def test_a_key_group_that_could_not_be_settled_is_cold_and_goes_on(
+def test_a_key_group_that_could_not_be_settled_is_cold_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: tuple[type, str]
 ) -> None:
-    group = Group(tmp_path)
-    for batch in (1, 2):
-        group.call(batch)
-    group.call(3, settles=False)
+    group = with_a_snapshot_due(tmp_path)
     with monkeypatch.context() as broken:
         broken.setattr(*what, full)
         group.settle()
