@@ -13,7 +13,7 @@ from types import FrameType
 _ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SAME_REQUEST_S = 1.0
-"""A shell that forwards a signal, which its process group has received, does so within this time."""
+"""A shell that forwards a signal, which its process group has received, does so within these seconds."""
 
 _MOST_DEFERRED = 3
 """Signals that wait for the start of Java; the next one interrupts it, because Java may never start."""
@@ -23,7 +23,11 @@ _MOST_DEFERRED = 3
 def awaited_stop() -> Iterator[threading.Event]:
     """Make a signal set the event; one that comes more than a second later interrupts as usual.
 
-    SIGHUP stays ignored under ``nohup``. In another thread than the main one, nothing sets the event.
+    The context does not end within that second: when a terminal is closed, the shell's SIGHUP often follows
+    the system's, and would end the program before it says how the run ended.
+
+    SIGHUP stays ignored under ``nohup``. In another thread than the main one, nothing sets the event. The
+    main thread may ask ``is_set`` only: while it waits, it may hold the lock that the handler needs.
     """
     noted, first, terminals = threading.Event(), 0.0, _terminals()
 
@@ -38,7 +42,11 @@ def awaited_stop() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
 
     with _handled_by(note):
-        yield noted
+        try:
+            yield noted
+        finally:
+            if noted.is_set():
+                time.sleep(max(0.0, first + _SAME_REQUEST_S - time.monotonic()))
 
 
 @contextmanager
