@@ -1,4 +1,4 @@
-"""What a session that we start leaves behind: nothing, whether its process ends or is killed."""
+"""A session that we start: its memory, and what it leaves, whether its process ends or is killed: nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from pathlib import Path
 import pytest
 
 from spark_runtime.compat.driver import pyspark_version
+from spark_runtime.sessions.local_session import MEMORY
 from spark_runtime.sessions.run_folder import open_run_folder
 
 PROCESS = """
 import os, sys
+import pyarrow as pa
 from spark_runtime.sessions.local_session import java_log, session
 settings = {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "1", "spark.local.dir": sys.argv[1]}
 spark = session(settings, is_short=True)
 assert spark.range(100).repartition(2).mapInPandas(lambda frames: frames, "id long").count() == 100
+def pool(frames):
+    yield from (frame.assign(id=pa.default_memory_pool().backend_name) for frame in frames)
+assert spark.range(1).mapInPandas(pool, "id string").collect()[0].id == "system"
 java = spark._jvm.java.lang
 sockets = spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
 temporary, pid = java.System.getProperty("java.io.tmpdir"), java.ProcessHandle.current().pid()
@@ -35,7 +40,7 @@ def test_nothing_is_left_of_a_session_in_its_place_or_in_tmp(tmp_path: Path, end
     temporary.mkdir()
     with subprocess.Popen(
         [sys.executable, "-c", PROCESS, place],
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**{k: v for k, v in os.environ.items() if k not in MEMORY}, "TMPDIR": str(temporary)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

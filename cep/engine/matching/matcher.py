@@ -610,7 +610,7 @@ class Matcher:
                 state.set_slots(self._n_slots)
                 of_keys = _NO_SLOTS if slots is None else slots
                 mark_used(bits, order.rows, order.codes, of_keys, state.pool.keys, state.use, used)
-        return np.flatnonzero(used) if _FEW_USED * np.count_nonzero(used) < len(used) else None
+        return np.flatnonzero(used.view(np.bool_)) if _FEW_USED * np.count_nonzero(used) < len(used) else None
 
     def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:
         key = ", ".join(

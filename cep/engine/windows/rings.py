@@ -205,7 +205,7 @@ class OrderedTable:
             return values, None if all_known else known.view(np.bool_)
         of_rows = np.zeros(self._n_rows, np.int64)
         if _FEW_KNOWN * n_known < len(known):
-            places = np.flatnonzero(known)
+            places = np.flatnonzero(known.view(np.bool_))
             rows, is_row = self._rows[places], np.zeros(self._n_rows, np.bool_)
             of_rows[rows], is_row[rows] = values[places], True
             return of_rows, is_row
