@@ -69,11 +69,15 @@ class Vector:
         kind, values = ARROW_TYPES[self.type], self.values
         if is_all(self.known):
             return pa.array(values, kind)
-        if kind.bit_width != 8 * values.itemsize:
+        if self.type is Type.BOOLEAN or values.dtype != _dtype(self.type):
             return pa.array(values, kind, mask=~self.known)
         # As above, without a pass over bytes for each row: 7 instead of 190 us for 250,000.
         known = pa.py_buffer(np.packbits(self.known, bitorder="little"))
         return pa.Array.from_buffers(kind, len(values), [known, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _dtype(kind: Type) -> np.dtype[Any]:
+    return np.dtype({Type.BOOLEAN: np.bool_, Type.DOUBLE: np.float64}.get(kind, np.int64))
 
 
 def all_rows(n_rows: int) -> Mask:
@@ -96,8 +100,7 @@ def from_arrow(column: pa.Array | pa.ChunkedArray, kind: Type) -> Vector:
         column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))
-    dtype = {Type.BOOLEAN: np.bool_, Type.DOUBLE: np.float64}.get(kind, np.int64)
-    return Vector(column.to_numpy(zero_copy_only=False).astype(dtype, copy=False), known, kind)
+    return Vector(column.to_numpy(zero_copy_only=False).astype(_dtype(kind), copy=False), known, kind)
 
 
 def column_name(node: Column | RegisterRef | RoleTest) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from cep.compiler.compile import compile_sources
-from cep.engine.prepare.predicates import prepare
+from cep.engine.prepare.predicates import Vector, prepare
 from cep.errors import Source
+from cep.expression import Type
 from cep.program.program import bits_column
 from tests.unit.engine.events import STREAM, events
 
@@ -97,3 +99,27 @@ def test_case_mapping_is_unicode_s_full_one() -> None:
 def test_affixes_and_lengths_count_characters() -> None:
     assert holds("LENGTH(s) = 2", s="é€")
     assert holds("STARTSWITH(s, 'é') AND ENDSWITH(s, '€') AND CONTAINS(s, '')", s="é€")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (Type.DOUBLE, np.array([1.5, np.nan, -0.0, np.inf])),
+        (Type.DOUBLE, np.array([1, 2, 3, 4])),
+        (Type.BIGINT, np.array([BIG, -BIG, 0, 7])),
+        (Type.TIMESTAMP, np.arange(8)[::2]),
+        (Type.BOOLEAN, np.array([True, False, True, False])),
+    ],
+)
+@pytest.mark.parametrize("known", [[True] * 4, [True, False, True, False], [False] * 4])
+def test_a_vector_is_an_arrow_array_with_null_where_it_is_unknown(
+    kind: Type, values: np.ndarray[tuple[int], np.dtype[np.generic]], known: list[bool]
+) -> None:
+    found = Vector(values, np.array(known), kind).to_arrow()
+    found.validate(full=True)
+    assert found.type == {Type.DOUBLE: pa.float64(), Type.BOOLEAN: pa.bool_()}.get(kind, pa.int64())
+    assert found.null_count == known.count(False)
+    assert (
+        found.drop_null().to_numpy(zero_copy_only=False).tobytes()
+        == found.type.to_pandas_dtype()(values[known]).tobytes()
+    )
