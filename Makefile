@@ -27,7 +27,9 @@ payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rul
 # the files of tests/unit are small and come last, so both end together.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-test: java check warm $(CLASSES)  ## check, then run all tests
+# The type checker, most of the compiler and Java's classes each take one core for half a minute.
+test: java  ## check, then run all tests
+	@$(MAKE) --no-print-directory -j2 check warm $(CLASSES)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: $(SET_UP)  ## ruff, mypy and the import contracts

