@@ -261,16 +261,20 @@ def test_a_run_that_is_repeated_goes_on_where_the_last_one_ended(spark: SparkSes
 
 def test_a_stream_goes_on_from_a_snapshot_of_its_state_store(spark: SparkSession, tmp_path: Path) -> None:
     events = keyed_events(11, 600)
-    write_json(tmp_path / "events", events[:500], 5)
     source = "format: json, path: events, max_files_per_trigger: 1"
+    write_json(tmp_path / "events", events[:400], 5)
+    ends = iter(range(400, 600, 20))
     name = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
     spark.conf.set(name, "1")  # else after ten micro-batches: what cannot write one ends only then
     try:
-        quiet_run(write_pipeline(tmp_path, source))
+        while not list((tmp_path / "out/checkpoint").rglob("*.zip")):  # Spark writes one when it has time
+            quiet_run(write_pipeline(tmp_path, source))
+            done = next(ends)
+            write_json(tmp_path / "rest", events[done : done + 20], 1)
+            (tmp_path / "rest/part-000.json").rename(tmp_path / f"events/part-{done}.json")
     finally:
         spark.conf.unset(name)
-    assert list((tmp_path / "out/checkpoint").rglob("*.zip"))
-    write_json(tmp_path / "rest", events[500:], 1)
+    write_json(tmp_path / "rest", events[done + 20 :], 1)
     (tmp_path / "rest/part-000.json").rename(tmp_path / "events/part-900.json")
     quiet_run(write_pipeline(tmp_path, source, FINISH))
     assert comparable(read(tmp_path / "out/matches")) == local_matches(compiled(RULES), events)

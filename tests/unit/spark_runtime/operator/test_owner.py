@@ -385,7 +385,7 @@ def test_an_owner_counts_the_records_of_state_that_has_a_limit(
     n_bytes = Pointer.decode(value).base.length
     monkeypatch.setattr("spark_runtime.operator.limits._MB", 1)
     for at_most in (n_bytes + 100_000, n_bytes):
-        owner = Owner(replace(operator, limits=Limits(state_mb=Limit(at_most))), 1 << 30)
+        owner = Owner(replace(operator, limits=Limits(state_mb=Limit(at_most))), 1 << 40)
         call = partial(owner.call, value, Task(1, GROUP, 0, at_most), moment(2), parcels(operator, 1, 2))
         if at_most > n_bytes:
             results, _ = call()

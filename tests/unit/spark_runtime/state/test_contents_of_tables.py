@@ -83,7 +83,7 @@ class Group:
     def start(self) -> None:
         """Start an owner, which knows nothing."""
         contents._KEPT._tables.clear()
-        self.owner = Owner(self.operator, 1 << 30)
+        self.owner = Owner(self.operator, 1 << 40)
 
     def call(self, content: Content, letter: str = "a", late: int = 0) -> dict[str, int]:
         """Do a call with a content of the table; return the counts of state in files."""
