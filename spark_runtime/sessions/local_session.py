@@ -100,10 +100,10 @@ MEMORY = {
 }
 """Variables of Java and its workers: memory in pages of 2 MiB, where available, which malloc reuses.
 
-Each task fills hundreds of MiB, and releases them. Memory that the system provides again is empty at first,
-page by page: that was a fifth of a micro-batch's processor time. The thresholds are the greatest that glibc
-chooses itself in a process that releases much. Arrow's own allocator would return its memory within 10 ms.
-Other C libraries ignore the first variable.
+Each task fills hundreds of MiB, and releases them. If the system provided this memory again, page by page,
+micro-batches would take 4 to 13 % longer. The thresholds are the greatest that glibc chooses itself in a
+process that releases much. Arrow's own allocator returns memory after 10 ms. Other C libraries ignore the
+first variable.
 """
 
 SHORT_RUN_OPTIONS = (
