@@ -27,7 +27,7 @@ payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rul
 # the files of tests/unit are small and come last, so both end together.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-# The type checker, most of the compiler and Java's classes each take one core for half a minute.
+# The type checker, the list of Java's classes and most of the compilation use one core each, for half a minute.
 test: java  ## check, then run all tests
 	@$(MAKE) --no-print-directory -j2 check warm $(CLASSES)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)

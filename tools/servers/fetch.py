@@ -77,9 +77,9 @@ def download(path: str, folder: Path) -> None:
             with urlopen(f"{CENTRAL}/{path}", timeout=_TIMEOUT_S) as answer:  # noqa: S310 - https
                 (folder / Path(path).name).write_bytes(answer.read())
             return
-        except (OSError, HTTPException):
+        except (OSError, HTTPException) as error:
             if attempt + 1 == _ATTEMPTS:
-                raise
+                raise OSError(f"{path}: {error}") from error
             time.sleep(2**attempt)
 
 
@@ -157,7 +157,7 @@ def _jars(name: str, what: str, size: str) -> None:
         try:
             with ThreadPoolExecutor(_AT_ONCE) as threads:
                 list(threads.map(partial(download, folder=found), expected(digests)))
-        except (OSError, HTTPException) as error:
+        except OSError as error:
             sys.exit(f"error: {what} cannot be fetched from {CENTRAL}: {error}")
         if not is_whole(found, digests):
             sys.exit(f"error: the jars of {what} are not those of tools/servers/jars/{digests.name}")

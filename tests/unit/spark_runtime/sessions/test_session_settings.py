@@ -87,3 +87,13 @@ def test_a_java_that_has_ended_is_told_by_its_log(
     error = PySparkRuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port.")
     failing(monkeypatch, tmp_path, error, log)
     assert refusal({"spark.x": "lots"})[0] == f"Spark could not start with `spark.x`: {said}"
+
+
+def test_memory_is_set_for_executors_unless_the_user_has_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=1")
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    settings = local_session.start_settings(tmp_path, is_short=True)
+    assert settings["spark.executorEnv.GLIBC_TUNABLES"] == "glibc.malloc.check=1"
+    assert settings["spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL"] == "system"
