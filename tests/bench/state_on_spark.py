@@ -163,7 +163,7 @@ class Case:
         shown = []
         for way, measured in found.items():
             shown.append(Figure(f"{path}, {way}", case, measured.seconds, "s", counts))
-            shown.append(Figure(f"peak without owners, {way}", case, measured.peak / MIB, "MiB"))
+            shown.append(Figure(f"peak of all processes, {way}", case, measured.peak / MIB, "MiB"))
             if self.batches >= MANY:
                 times = measured.longest / measured.seconds
                 shown.append(Figure(f"99th of 100 by median, {way}", case, times, "times"))

@@ -51,6 +51,9 @@ class Command:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        if self.save.when_planned_ms is not None:  # a plan that was written before it watches would be missed
+            assert self._process.stdout is not None
+            assert self._process.stdout.readline() == "ready\n"
 
     def waited(self) -> str | None:
         """Wait for its end; return why it was refused, an empty text: it is done. None: it was killed."""
