@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cep.counts import Highest
 from spark_runtime.event_time.done import Done
-from spark_runtime.event_time.partitions import Partition, Partitions, after
+from spark_runtime.event_time.partitions import Partition, Partitions, Unread, after, stream_of
 from spark_runtime.event_time.pauses import Pauses
 from spark_runtime.event_time.reached import is_after, latest_time
 from spark_runtime.event_time.remaining import Remaining
@@ -96,24 +96,50 @@ class RunWatermark:
         done: Done,
         before: Remaining,
         after_it: Remaining,
+        read: Collection[str],
         spans: Highest,
         clock_us: int | None,
     ) -> Bounds:
         """Return the bounds of the next micro-batch.
 
-        `before` and `after_it`: the remaining input before the micro-batch, and after it. `spans`: by
-        partition, the event times that it reads. `clock_us`: the watermark by the wall clock
-        (`Waits.clock_us`).
+        `before` and `after_it`: the remaining input before the micro-batch, and after it. `read`: the streams
+        that it reads. `spans`: by partition, the event times that it reads. `clock_us`: the watermark by the
+        wall clock (`Waits.clock_us`).
         """
         # No event is late merely because its partition was considered silent until now.
         now_us = self.now(done, before).watermark_us
         before_us = latest_time(done.watermark_us, now_us)
-        self.held = self.now(done, after_it, spans)
+        unknown = self._unknown(done, before, read, spans)
+        self.held = self.now(done, replace(after_it, unread={**after_it.unread, **unknown}), spans)
         shown_us = before_us if done.waits is None else latest_time(done.waits.events_us, now_us)
         cap_us = latest_time(shown_us, self.held.watermark_us)
         if cap_us is None:
             cap_us = self._start_us
         return Bounds(before_us, cap_us, clock_us if is_after(clock_us, cap_us) else None)
+
+    def _unknown(
+        self, done: Done, before: Remaining, read: Collection[str], spans: Highest
+    ) -> dict[str, Unread]:
+        """Return what a micro-batch reads that may belong to a partition behind the known ones.
+
+        Only its events show whether they belong to a new partition, or to one that was silent. Had the
+        operator advanced further than they allow, it would drop the next events of that partition.
+        """
+        found = {name: Unread(None) for name in self.kinds.mixed.intersection(read)}
+        for name in set(read).difference(self.kinds.mixed):
+            if name in self.kinds.timed:
+                found |= {n: p for n, p in before.unread.items() if stream_of(n) == name and n not in spans}
+            else:
+                silent = (n for n, p in done.partitions.items() if p.stream == name and self._is_idle(p))
+                found |= dict.fromkeys(silent, Unread(None))
+        return found
+
+    def _is_idle(self, partition: Partition) -> bool:
+        return self.rule.is_idle(partition, self.looked_s)
+
+    def passed_with(self, cap_us: int | None) -> int | None:
+        """Return what the operator has passed in a micro-batch with this bound; None: nothing."""
+        return cap_us if is_after(cap_us, self._start_us) else None
 
     def by_clock(self, done: Done, remaining: Callable[[], Remaining]) -> int | None:
         """Return the watermark to which the wall clock moves it; None if it does not.

@@ -32,7 +32,9 @@ def done_after(
     remaining = inputs.remaining(done)
     done = replace(done, waiting=watermark.given_up(done, remaining))
     events_us = watermark.reach(done, remaining).watermark_us
-    reached = plan.reached.after(counts.latest, latest_time(events_us, plan.clock_us), counts.clocks)
+    # Input that has appeared meanwhile may be earlier than what the operator has already passed.
+    passed_us = latest_time(events_us, watermark.passed_with(plan.cap_us), plan.clock_us)
+    reached = plan.reached.after(counts.latest, passed_us, counts.clocks)
     if reached.watermark_us != plan.reached.watermark_us:
         watermark.moved_s = watermark.clock()
     waits = before.waits

@@ -153,7 +153,7 @@ class NextPlan:
         if not (is_several or clock_us is not None or lags):
             return plan
         spans = inputs.spans(done, offsets)
-        bounds = watermark.bounds(done, inputs.remaining(done), remaining, spans, clock_us)
+        bounds = watermark.bounds(done, inputs.remaining(done), remaining, offsets, spans, clock_us)
         reached = replace(done.reached, watermark_us=bounds.before_us)
         return replace(plan, reached=reached, cap_us=bounds.cap_us, clock_us=bounds.clock_us)
 

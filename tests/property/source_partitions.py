@@ -4,7 +4,8 @@ Random events over random sources: one or two streams, each with a watermark for
 for each value of a column; files of any span and density, which appear and grow between random micro-batches.
 The plans are the real ones, and so are the readers and the operator; only Spark is played, by `Played`.
 Runs pause fast sources at a random limit of waiting events, and some die after a micro-batch was planned.
-Nothing may be late, and the matches must be those of a batch over all events.
+Nothing of known partitions may be late, and then the matches must be those of a batch over all events. The
+operator is never ahead of the watermark that decides which events are late.
 """
 
 from __future__ import annotations
@@ -245,6 +246,14 @@ class Played:
             elif kind == MATCH:
                 self.matches.append(table_of_bytes(data, schema))
 
+    def require_not_ahead(self, plan: Plan, watermark_us: int | None) -> None:
+        """Raise AssertionError if the operator is ahead of the watermark that decides which events are late.
+
+        It would drop events that the reader has let pass.
+        """
+        if plan.cap_us is not None and watermark_us is not None:
+            assert plan.cap_us <= watermark_us, f"the operator is {plan.cap_us - watermark_us} us ahead"
+
     def require_told(self, watermark_us: int | None) -> None:
         """Raise AssertionError if a key group waits for a watermark that the stream has reached."""
         reached_ms = 0 if watermark_us is None else watermark_us // 1000
@@ -300,7 +309,8 @@ def check(seed: int, folder: Path, watermark: Callable[[int], WatermarkRule] = W
     may_pause = all(item.watermark_per != "d" for item in feeds)
     limit = WaitingLimit(random.choice((1, 10, 10_000)) if may_pause else 10_000)
     early: Counter[str] = Counter()
-    for item in feeds:  # a partition that nobody knows of cannot hold the watermark back
+    is_known = random.random() < 0.7  # a partition that nobody knows of cannot hold the watermark back
+    for item in feeds if is_known else ():
         item.begin()
     run = 0
     while run < n_runs:
@@ -329,16 +339,21 @@ def check(seed: int, folder: Path, watermark: Callable[[int], WatermarkRule] = W
                 break
             n_before = played.found().total()
             batches.complete(number, played.micro_batch(sources, plan))
+            played.require_not_ahead(plan, batches.done.watermark_us)
             if not plan.ends:
                 modes = "+".join(sorted(item.watermark_per for item in feeds))
                 early[f"before the end, {modes}"] += played.found().total() - n_before
             number += 1
             assert number < 500, "the run does not end"
         else:
-            played.require_told(batches.done.watermark_us)
-    assert played.counts.late == 0, f"{played.counts.late_of} late"
+            if not batches.done.ended:  # at the end all is reported, whatever the watermark
+                played.require_told(batches.done.watermark_us)
     expected, found = in_batch(rules, feeds), played.found()
-    assert found == expected, f"missing {expected - found}, too many {found - expected}"
+    if is_known:
+        assert played.counts.late == 0, f"{played.counts.late_of} late"
+    if not played.counts.late:
+        assert found == expected, f"missing {expected - found}, too many {found - expected}"
+    early["late"] += played.counts.late
     return Counter({"matches": found.total(), "micro-batches": number, "cases": 1}) + early
 
 
@@ -384,7 +399,7 @@ def main() -> int:
                     print(f"seed {seed}: {wrong}")
                     return 1
                 total += found
-    print(f"{dict(total)} in {time.monotonic() - begun:.0f} s: streams equal batches, nothing late")
+    print(f"{dict(total)} in {time.monotonic() - begun:.0f} s: streams equal batches, nothing of known partitions late")
     return 0
 
 

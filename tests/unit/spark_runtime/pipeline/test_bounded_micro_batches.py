@@ -102,3 +102,28 @@ def test_a_file_that_was_removed_unread_holds_nothing_back(tmp_path: Path) -> No
 
 def test_with_waits_that_the_clock_ends_it_is_the_same(tmp_path: Path) -> None:
     assert backlog(tmp_path, after_s=30).go() == [MATCH]
+
+
+def test_events_of_a_new_partition_are_not_late_because_another_one_is_ahead(tmp_path: Path) -> None:
+    live = Live(tmp_path, after_s=None, max_files=1, watermark_per="k")
+    live.write(*((10 * n, 1, 0) for n in range(11)), file_name="1.json")
+    live.write(*((50 + n, 2, 0) for n in range(11)), file_name="2.json")
+    live.go()
+    assert live.watermark == 50
+    live.write(*((61 + n, 2, 0) for n in range(10)), file_name="3.json")
+    live.go()
+    assert (live.watermark, live.played.counts.late) == (60, 0)
+
+
+def test_input_that_appears_before_a_repeated_micro_batch_does_not_take_back_what_it_passes(
+    tmp_path: Path,
+) -> None:
+    live = Live(tmp_path, after_s=None, watermark_per="file")
+    live.write((0, 1, 0), file_name="1.json")
+    live.go()
+    live.write((100, 1, 0), file_name="1.json")
+    live.restart()
+    assert live.run.next(live.number) is not None
+    live.write((50, 1, 0), file_name="2.json")
+    live.restart()
+    live.played.require_not_ahead(step(live), live.run.done.watermark_us)

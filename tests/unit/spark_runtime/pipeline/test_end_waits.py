@@ -25,6 +25,7 @@ from cep.schema.stream import Field, Stream
 from spark_runtime.connectors.files.source import FolderSource
 from spark_runtime.event_time.clock_waits import Waits
 from spark_runtime.event_time.done import Done
+from spark_runtime.event_time.partitions import PER_SOURCE
 from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.micro_batches import MicroBatches
@@ -83,6 +84,7 @@ class Live:
     clock: Clock = field(default_factory=Clock)
     limit: WaitingLimit = field(default_factory=WaitingLimit)
     max_files: int | None = None
+    watermark_per: str = PER_SOURCE
     number: int = 0
     plans: list[Plan] = field(default_factory=list)
 
@@ -99,6 +101,7 @@ class Live:
                 *(stream, str(self.folder / name), Format.JSON, Reading()),
                 checkpoint.file_log(name),
                 self.max_files,
+                watermark_per=self.watermark_per,
             )
             for name, stream in self.rules.streams.items()
         }
@@ -133,6 +136,7 @@ class Live:
         while (plan := self.run.next(self.number)) is not None:
             self.plans.append(plan)
             self.run.complete(self.number, self.played.micro_batch(self.sources, plan))
+            self.played.require_not_ahead(plan, self.run.done.watermark_us)
             self.number += 1
             assert self.number < 1_000, "micro-batches without end"
             self.run.stopped = Looks()
