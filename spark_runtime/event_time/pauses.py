@@ -27,7 +27,19 @@ class Pauses:
 
     def is_needed(self, waiting: Waiting) -> bool:
         """Return whether all partitions but the slowest must pause, because too many events wait."""
-        return not self.limit.goes_on and waiting.is_too_much(self.limit, self.n_tasks)
+        return not self.limit.goes_on and self.is_beyond(waiting)
+
+    def is_beyond(self, waiting: Waiting) -> bool:
+        """Return whether too many events wait."""
+        return waiting.is_too_much(self.limit, self.n_tasks)
+
+    @property
+    def is_useful(self) -> bool:
+        """Return whether there is a pause, in which the events of one partition can be read alone."""
+        return bool(self.only) and not self._is_mixed(self.only)
+
+    def _is_mixed(self, partition: str) -> bool:
+        return partition != stream_of(partition) and stream_of(partition) in self.kinds.mixed
 
     def begin(self, only: str, waiting: Waiting, partitions: Iterable[str], now_s: float) -> None:
         """Read only the partition `only` for one micro-batch; "": read all.
@@ -37,8 +49,7 @@ class Pauses:
         self.only = only
         if not only:
             return
-        stream = stream_of(only)
-        if only != stream and stream in self.kinds.mixed:
+        if self._is_mixed(only):
             limit = self.limit
             # Pausing the other sources may suffice, so twice as many events may wait.
             twice = replace(limit, events=2 * limit.events, n_bytes=limit.n_bytes and 2 * limit.n_bytes)

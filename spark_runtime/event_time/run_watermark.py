@@ -153,8 +153,12 @@ class RunWatermark:
             return None
         return None if self.pauses.only or remaining().unread else us
 
-    def given_up(self, done: Done, remaining: Remaining) -> Waiting:
-        """Return what waits; if too many events wait, give up the slowest partitions, if that is allowed."""
+    def given_up(self, done: Done, remaining: Remaining, told_us: int | None) -> Waiting:
+        """Return what waits; if too many events wait, give up the slowest partitions, if that is allowed.
+
+        `told_us`: the watermark with which all key groups were called. If the current one is later, the
+        events between them still count, so nothing is given up.
+        """
         waiting, partitions = done.waiting, self.partitions(done)
         reached_us = done.watermark_us
         if reached_us is not None and waiting.given_up:
@@ -165,8 +169,9 @@ class RunWatermark:
         def held(given_up: Collection[str]) -> Held:
             return self.rule.watermark(partitions, remaining.unread, self.looked_s, {*given_up, *complete})
 
-        limit = self.pauses.limit
-        if limit.goes_on and waiting.is_too_much(limit, self.pauses.n_tasks):
+        if is_after(self.now(done, remaining).watermark_us, told_us):
+            return waiting
+        if self.pauses.limit.goes_on and self.pauses.is_beyond(waiting):
             waiting = waiting.giving_up(held)
         else:
             waiting = replace(waiting, n_next=1)

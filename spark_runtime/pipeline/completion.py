@@ -16,11 +16,17 @@ from spark_runtime.wire.plan import Plan
 
 
 def done_after(
-    before: Done, batch: int, plan: Plan, counts: Counts, inputs: Inputs, watermark: RunWatermark
+    before: Done,
+    batch: int,
+    plan: Plan,
+    counts: Counts,
+    inputs: Inputs,
+    watermark: RunWatermark,
+    told_us: int | None,
 ) -> tuple[Done, Remaining]:
     """Return the progress after micro-batch `batch`, and the remaining input; record the watermark.
 
-    `counts` are those of the micro-batch. Raises InputError: there are too many source partitions.
+    `counts` are those of the micro-batch. `told_us`: the watermark that Spark had before it. Raises InputError: there are too many source partitions.
     """
     partitions = after(watermark.partitions(before), inputs.latest_of(counts), watermark.clock())
     require_few(partitions)
@@ -30,7 +36,8 @@ def done_after(
     offsets = {**before.offsets, **plan.offsets}
     done = Done(batch, before.reached, offsets, before.ended or plan.ends, partitions, waiting)
     remaining = inputs.remaining(done)
-    done = replace(done, waiting=watermark.given_up(done, remaining))
+    called_us = plan.told_us if plan.offsets else told_us
+    done = replace(done, waiting=watermark.given_up(done, remaining, called_us))
     events_us = watermark.reach(done, remaining).watermark_us
     # Input that has appeared meanwhile may be earlier than what the operator has already passed.
     passed_us = latest_time(events_us, watermark.passed_with(plan.cap_us), plan.clock_us)

@@ -161,7 +161,9 @@ class MicroBatches:
         `reported`: how many matches were reported by rule and day; None: they are not counted.
         """
         plan, before, watermark = self._plans.last, self.done, self._watermark
-        done, remaining = done_after(before, batch, plan, counts, self._inputs, watermark)
+        done, remaining = done_after(
+            before, batch, plan, counts, self._inputs, watermark, self._reporting.told_us
+        )
         done = replace(done, reported=before.reported if reported is None else reported)
         told_us = done.watermark_us if plan.told_us is None else plan.told_us
         self._reporting.note(before, done, told_us, plan.clock_us)

@@ -67,6 +67,7 @@ class NextPlan:
         self._is_restored = is_restored
         self._turn = turn
         self._has_asked = False
+        self._releases = False  # the last micro-batch was for `_must_release`
         self._by_spark = bool(inputs.kinds.by_spark)
 
     def wait(self, done: Done, last_begun: float, stopped: threading.Event) -> Plan | None:
@@ -85,7 +86,7 @@ class NextPlan:
             if self._turn.leaves.is_set():
                 return self._last(done)
             looked = time.monotonic()
-            offsets = self._offsets(done)
+            offsets = {} if self._must_release(done) else self._offsets(done)
             is_something = offsets or self._must_tell(done) or self._by_spark
             if is_something or self._by_clock(done, offsets) is not None:
                 return self._new(done, offsets)
@@ -112,6 +113,8 @@ class NextPlan:
 
     def _now(self, done: Done) -> Plan | None:
         """Return the next plan of a run over the present input; None at its end."""
+        if self._must_release(done):
+            return self._new(done, {})
         offsets = self._offsets(done)
         ends = self._finishes and not done.ended
         # A partition that is read alone holds nothing back once it has no more input.
@@ -123,6 +126,19 @@ class NextPlan:
             return self._new(done, offsets)
         # A call without events makes the operator report results whose deadline the watermark has reached.
         return self._new(done, {}, ends=ends) if ends or self._must_tell(done) else None
+
+    def _must_release(self, done: Done) -> bool:
+        """Return whether too many events wait, but perhaps only for the next micro-batches.
+
+        These read nothing, and have the watermark that was reached: after them, the number is known.
+        """
+        watermark, reporting = self._watermark, self._reporting
+        if self._by_spark or not watermark.pauses.is_beyond(done.waiting) or watermark.pauses.is_useful:
+            return False
+        # One tells Spark the watermark. Spark then calls the key groups that had no events in it.
+        is_behind = reporting.is_behind(done.watermark_us)
+        self._releases = is_behind or (self._releases and reporting.is_due(done))
+        return self._releases
 
     def _offsets(self, done: Done) -> dict[str, Offset]:
         """Check the sources; return the offsets of those that have new input."""

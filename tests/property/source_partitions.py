@@ -399,7 +399,9 @@ def main() -> int:
                     print(f"seed {seed}: {wrong}")
                     return 1
                 total += found
-    print(f"{dict(total)} in {time.monotonic() - begun:.0f} s: streams equal batches, nothing of known partitions late")
+    print(
+        f"{dict(total)} in {time.monotonic() - begun:.0f} s: streams equal batches, nothing of known partitions late"
+    )
     return 0
 
 

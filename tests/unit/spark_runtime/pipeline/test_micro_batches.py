@@ -301,6 +301,17 @@ def after_restart(run: MicroBatches, number: int) -> Done:
     return last_done(run.checkpoint, is_live=True)
 
 
+def released(run: MicroBatches, number: int) -> int:
+    """Compute the micro-batches that release what the watermark has passed; return the number after them.
+
+    Six events still wait.
+    """
+    for empty in (number, number + 1):
+        assert files(run.next(empty)) == []
+        run.complete(empty, of_two(waiting=6))
+    return number + 2
+
+
 def test_the_slower_of_two_sources_decides_and_its_last_events_show_how_far(tmp_path: Path) -> None:
     write(tmp_path, "a/1.json", 10, 50, 59)
     write(tmp_path, "b/1.json", 1, 20)
@@ -405,7 +416,7 @@ def test_a_run_that_is_started_again_knows_that_too_many_events_wait(tmp_path: P
     write(tmp_path, "b/2.json", 55)
     again = two_sources(tmp_path, Clock(), WaitingLimit(5), done=after_restart(run, 0))
     assert again.status().waiting == 6
-    assert files(again.next(1)) == ["2.json"]
+    assert files(again.next(released(again, 1))) == ["2.json"]
     assert again.held_line().endswith("all others are paused")
 
 
@@ -420,8 +431,9 @@ def test_what_is_unread_of_a_source_that_is_paused_from_the_start_holds_the_wate
     run.complete(0, of_two(59, 20, waiting=6))
     write(tmp_path, "b/2.json", 55)
     again = two_sources(tmp_path, Clock(), WaitingLimit(5), done=after_restart(run, 0))
-    assert files(again.next(1)) == ["2.json"]
-    again.complete(1, of_two(b=55, waiting=6))
+    number = released(again, 1)
+    assert files(again.next(number)) == ["2.json"]
+    again.complete(number, of_two(b=55, waiting=6))
     assert seconds_of(again.done.reached.watermark_us) == 29
 
 
@@ -538,9 +550,23 @@ def test_the_watermark_goes_on_without_the_slowest_and_no_other(tmp_path: Path) 
     assert status.line() == ("watermark 2024-05-01T00:00:49Z, held by b for 0 s, 6 events wait, without c")
     assert next(status.summary_lines()) == ("given up", "c: too many events waited")
     assert (status.to_json()["given_up"], status.to_json()["partitions"][0]["is_given_up"]) == (["c"], True)
-    run.next(1)  # what is at 49 and before is reported; it was not enough
-    run.complete(1, of_two(waiting=6))
+    released(run, 1)  # what is at 49 and before is reported; it was not enough
     assert (seconds_of(run.done.reached.watermark_us), run.status().holder) == (58, "")
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_the_watermark_has_passed_does_not_wait(tmp_path: Path, *, goes_on: bool) -> None:
+    write(tmp_path, "a/1.json", *range(60))
+    write(tmp_path, "b/1.json", 57, 58, 55)  # the last event is not the latest one
+    run = two_sources(tmp_path, Clock(), WaitingLimit(5, goes_on=goes_on), idle_after_s={})
+    run.next(0)
+    run.complete(0, of_two(59, 58, waiting=6))
+    write(tmp_path, "a/2.json", 70)
+    assert files(run.next(1)) == []
+    run.complete(1, of_two(waiting=6))
+    assert files(run.next(2)) == []
+    run.complete(2, of_two(waiting=2))
+    assert (files(run.next(3)), run.done.waiting.given_up) == (["2.json"], ())
 
 
 def test_a_partition_that_was_given_up_counts_again_when_it_has_caught_up(tmp_path: Path) -> None:
