@@ -116,11 +116,15 @@ def stream_of(partition: str) -> str:
 def after(partitions: Partitions, latest: Highest, now_s: float) -> Partitions:
     """Return `partitions` after events were read; `latest` contains their latest times by partition.
 
-    A source without known partitions represented all of its partitions.
+    A source without known partitions represented all of its partitions. A source that has become one
+    partition (`watermark_per`) replaces those that it had.
     """
     found = dict(partitions)
+    whole = {name for name in latest if name == stream_of(name)}
+    if whole:
+        found = {name: part for name, part in found.items() if name in whole or part.stream not in whole}
     for name, (us, place) in latest.items():
-        if name != stream_of(name):
+        if name not in whole:
             found.pop(stream_of(name), None)
         known = found.get(name, Partition(stream_of(name)))
         if known.latest_us is None or us > known.latest_us:

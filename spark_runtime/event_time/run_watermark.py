@@ -160,10 +160,11 @@ class RunWatermark:
         events between them still count, so nothing is given up.
         """
         waiting, partitions = done.waiting, self.partitions(done)
+        # A source of which no partition was known may have been given up, and is none of those known now.
+        bounds = self.rule.bounds(waiting.given_up, partitions, remaining.unread)
         reached_us = done.watermark_us
-        if reached_us is not None and waiting.given_up:
-            bounds = self.rule.bounds(waiting.given_up, partitions, remaining.unread)
-            waiting = waiting.without({n for n, us in bounds.items() if us is not None and us >= reached_us})
+        behind = {n for n, us in bounds.items() if us is None or reached_us is None or us < reached_us}
+        waiting = waiting.without(set(waiting.given_up) - behind)
         complete = set(remaining.complete(partitions, self.kinds.timed))
 
         def held(given_up: Collection[str]) -> Held:

@@ -26,7 +26,9 @@ def done_after(
 ) -> tuple[Done, Remaining]:
     """Return the progress after micro-batch `batch`, and the remaining input; record the watermark.
 
-    `counts` are those of the micro-batch. `told_us`: the watermark that Spark had before it. Raises InputError: there are too many source partitions.
+    `counts` are those of the micro-batch. `told_us`: the watermark that Spark had before it.
+
+    Raises InputError: there are too many source partitions.
     """
     partitions = after(watermark.partitions(before), inputs.latest_of(counts), watermark.clock())
     require_few(partitions)

@@ -185,7 +185,7 @@ class MicroBatches:
     def close(self, counts: Counts) -> None:
         """End the run; add the final counts of the sources to `counts`."""
         is_over = self.interval_s is None and not self.stopped.is_set()
-        if is_over and self._pauses.only and not counts.events:
+        if is_over and self._pauses.only and not counts.read:
             self._is_stuck = self._inputs.is_more(self.done, self._pauses)
         self._inputs.close(counts)
         counts.add(self.tables.counts())

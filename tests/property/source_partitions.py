@@ -399,9 +399,8 @@ def main() -> int:
                     print(f"seed {seed}: {wrong}")
                     return 1
                 total += found
-    print(
-        f"{dict(total)} in {time.monotonic() - begun:.0f} s: streams equal batches, nothing of known partitions late"
-    )
+    seconds = time.monotonic() - begun
+    print(f"{dict(total)} in {seconds:.0f} s: streams equal batches, nothing of known partitions late")
     return 0
 
 

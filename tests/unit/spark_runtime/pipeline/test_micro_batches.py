@@ -592,6 +592,29 @@ def test_a_partition_that_was_given_up_counts_again_when_it_has_caught_up(tmp_pa
     assert run.status().given_up == ("b",)  # in this run
 
 
+def test_a_source_that_was_given_up_before_its_partitions_were_known_is_none_of_them(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(5, goes_on=True), idle_after_s={}, watermark_per="id")
+    run.next(0)
+    run.complete(0, replace(Counts(waiting={"0": 6}), partitions={"a[1]": (START_S * 1_000_000, "a")}))
+    released(run, 1)
+    assert run.done.waiting.given_up == ("b",)
+    write(tmp_path, "b/1.json", 58)
+    run.next(3)
+    run.complete(3, Counts(partitions={"b[1]": (START_S * 1_000_000, "b")}))
+    assert run.done.waiting.given_up == ()
+
+
+def test_a_source_that_has_become_one_partition_replaces_those_that_it_had(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 20)
+    known = {f"a[{name}]": Partition("a", START_S * 1_000_000) for name in ("1", "2")}
+    done = replace(START, partitions=known)
+    run = two_sources(tmp_path, Clock(), names=("a",), done=done)
+    run.next(0)
+    run.complete(0, of_two(20))
+    assert (list(run.done.partitions), seconds_of(run.done.reached.watermark_us)) == (["a"], 19)
+
+
 def test_nothing_waits_when_no_partition_is_behind(tmp_path: Path) -> None:
     for name in ("1", "2"):
         write(tmp_path, f"in/{name}.json", 10, 50)

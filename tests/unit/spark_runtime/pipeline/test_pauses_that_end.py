@@ -76,6 +76,10 @@ def test_a_run_that_a_pause_keeps_from_reading_is_no_success(tmp_path: Path, is_
         second.require_progress()
     assert caught.value.code == "E0847"
     assert "too many events wait for b, 9: the other sources are paused" in str(caught.value)
+    third = run_of(tmp_path, is_timed=is_timed, done=after_restart(second, second.done.batch))
+    go(third, second.done.batch + 1, Counts())
+    third.close(Counts(versions={"b": 1}))
+    third.require_progress()  # a version is progress, too
 
 
 def test_a_run_without_new_input_is_a_success_though_events_wait(tmp_path: Path) -> None:
