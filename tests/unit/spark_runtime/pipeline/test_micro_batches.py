@@ -602,7 +602,7 @@ def test_a_source_that_was_given_up_before_its_partitions_were_known_is_none_of_
     write(tmp_path, "b/1.json", 58)
     run.next(3)
     run.complete(3, Counts(partitions={"b[1]": (START_S * 1_000_000, "b")}))
-    assert run.done.waiting.given_up == ()
+    assert not run.done.waiting.given_up
 
 
 def test_a_source_that_has_become_one_partition_replaces_those_that_it_had(tmp_path: Path) -> None:
