@@ -120,10 +120,10 @@ class RunWatermark:
     def _unknown(
         self, done: Done, before: Remaining, read: Collection[str], spans: Highest
     ) -> dict[str, Unread]:
-        """Return what a micro-batch reads that may belong to a partition behind the known ones.
+        """Return the input of a micro-batch that may have events of an earlier partition than the known ones.
 
-        Only its events show whether they belong to a new partition, or to one that was silent. Had the
-        operator advanced further than they allow, it would drop the next events of that partition.
+        Only the events show whether their partition is new, or was silent. If the operator advanced further
+        than they allow, it would drop the next events of that partition.
         """
         found = {name: Unread(None) for name in self.kinds.mixed.intersection(read)}
         for name in set(read).difference(self.kinds.mixed):

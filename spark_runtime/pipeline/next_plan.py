@@ -135,7 +135,7 @@ class NextPlan:
         watermark, reporting = self._watermark, self._reporting
         if self._by_spark or not watermark.pauses.is_beyond(done.waiting) or watermark.pauses.is_useful:
             return False
-        # One tells Spark the watermark. Spark then calls the key groups that had no events in it.
+        # After the first of them Spark has the watermark. In the second it calls the other key groups.
         is_behind = reporting.is_behind(done.watermark_us)
         self._releases = is_behind or (self._releases and reporting.is_due(done))
         return self._releases
