@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from functools import cache, partial
@@ -75,9 +76,10 @@ def package(
     if quiet:
         return
     size = archive.stat().st_size / 1e6
-    options = f" --archives {archive}#job --conf spark.executorEnv.PYTHONPATH=job/packages" * with_packages
+    name = shlex.quote(str(archive))
+    options = f" --archives {name}#job --conf spark.executorEnv.PYTHONPATH=job/packages" * with_packages
     click.echo(
         f"wrote {archive} ({size:.1f} MB)\n"
-        f"  unzip -o {archive} main.py\n"
-        f"  spark-submit --py-files {archive}{options} main.py"
+        f"  unzip -o {name} main.py\n"
+        f"  spark-submit --py-files {name}{options} main.py"
     )

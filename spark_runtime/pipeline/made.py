@@ -16,6 +16,7 @@ from cep.settings.file_mode import PRIVATE, FileMode
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
 from spark_runtime.operator.limits import Limits
 from spark_runtime.pipeline.address import Address
+from spark_runtime.pipeline.packaged import lasting_name
 from spark_runtime.pipeline.source_entry import SourceEntry
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.sinks.log_settings import LogSpec
@@ -106,8 +107,8 @@ class Pipeline:
     def owner(self) -> Owner:
         """The owner that distinguishes its results from those of other pipelines."""
         sources = {entry.stream: (entry.name, entry.spec.place) for entry in self.sources}
-        static = {table.table.name: (table.file_format, table.path) for table in self.tables}
-        return Owner(self.file, sources | static)
+        static = {table.table.name: (table.file_format, lasting_name(table.path)) for table in self.tables}
+        return Owner(lasting_name(self.file), sources | static)
 
     def outputs(self) -> Iterator[WithOutputs]:
         """Yield each sink with its outputs."""

@@ -37,9 +37,14 @@ _MAIN = '''\
 import sys
 
 from cep.commands.cli import main
+from cep.errors import CepError
 from spark_runtime.pipeline.packaged import pipeline_file
 
-main(["run", str(pipeline_file("{pipeline}")), *sys.argv[1:]], prog_name="cep")
+try:
+    pipeline = pipeline_file({pipeline!r})
+except CepError as error:
+    sys.exit(str(error))
+main(["run", str(pipeline), *sys.argv[1:]], prog_name="cep")
 '''
 _OF_THE_CLUSTER = frozenset(("pyspark", "pyspark-client", "py4j", "spark-cep", "pip", "setuptools", "wheel"))
 

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import tempfile
 import zipfile
 from pathlib import Path
 
-from cep.errors import SetupError
+from cep.write_errors import writing
+from spark_runtime.sessions.run_folder import open_run_folder
 
 JOB = "job"
 """The folder of the pipeline's files in the archive."""
+
+_ARCHIVE = Path(__file__).resolve().parents[2]
+"""From where this package was imported: an archive, or a folder."""
 
 
 def pipeline_file(name: str) -> Path:
     """Return a pipeline file of the archive from which this package was imported, on a disk.
 
+    Raises CepError: the archive cannot be unpacked.
+
     `name`: its path in the folder `JOB` of the archive.
     """
-    archive = Path(__file__).resolve().parents[2]
-    folder = archive if archive.is_dir() else _unpacked(archive)
+    folder = _ARCHIVE if _ARCHIVE.is_dir() else _unpacked()
     return folder / JOB / name
 
 
-def _unpacked(archive: Path) -> Path:
-    """Unpack the pipeline's files, and return their folder, which only this user can read.
+def lasting_name(path: str) -> str:
+    """Return how what outlasts a run names a file: each run unpacks its archive somewhere else."""
+    _, is_unpacked, name = path.partition(f"/{_ARCHIVE.name}/{JOB}/")
+    return f"{_ARCHIVE.name}/{name}" if is_unpacked and _ARCHIVE.is_file() else path
 
-    The folder has the name of the archive: a batch that runs again is the same batch.
+
+def _unpacked() -> Path:
+    """Unpack the pipeline's files, and return their folder, which belongs to this process.
+
+    A folder of several jobs would also have files of other archives, and of earlier ones.
     """
-    own = Path(tempfile.gettempdir()) / f"spark-cep-{os.geteuid()}"
-    own.mkdir(0o700, exist_ok=True)
-    if own.stat(follow_symlinks=False).st_uid != os.geteuid():
-        raise SetupError("E0808", f"`{own}` belongs to another user", "set TMPDIR to a folder of your own")
-    folder = own / archive.stem
-    folder.mkdir(0o700, exist_ok=True)
-    with (folder / ".lock").open("w") as lock, zipfile.ZipFile(archive) as file:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until this block ends
+    folder = open_run_folder(Path(tempfile.gettempdir())).path / _ARCHIVE.name
+    with writing(folder), zipfile.ZipFile(_ARCHIVE) as file:
         file.extractall(folder, [name for name in file.namelist() if name.startswith(f"{JOB}/")])
     return folder

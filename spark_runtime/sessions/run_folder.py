@@ -1,5 +1,7 @@
 """The private folder of a JVM that we start: its log, its temporary files, the blocks of Spark.
 
+The files of an archive of `cep package` are unpacked into such a folder, too.
+
     <place>/spark-cep-XXXXXXXX/    only the user can read it
         lock        names this machine; held while this process or the JVM lives
         java.log    the output of Java

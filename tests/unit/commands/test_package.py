@@ -40,16 +40,16 @@ def package(*arguments: object) -> Result:
 
 
 def test_the_archive_has_the_pipeline_the_package_and_kernels(pipeline: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "job.zip"
+    archive = tmp_path / "my job.zip"
     done = package(pipeline, "-o", archive)
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[1:] == [
-        f"  unzip -o {archive} main.py",
-        f"  spark-submit --py-files {archive} main.py",
+        f"  unzip -o '{archive}' main.py",
+        f"  spark-submit --py-files '{archive}' main.py",
     ]
     with zipfile.ZipFile(archive) as file:
         names = file.namelist()
-        assert 'pipeline_file("pipelines/readings.yaml")' in file.read("main.py").decode()
+        assert "pipeline_file('pipelines/readings.yaml')" in file.read("main.py").decode()
         assert file.read("job/rules/high.cep").decode() == RULE
     assert {"job/streams.yaml", "job/pipelines/readings.yaml", "spark_runtime/detection.py"} < {*names}
     assert len([name for name in names if name.startswith("cep/jit/carried/host-")]) > 70
