@@ -71,7 +71,7 @@ def package(
     from spark_runtime.pipeline.package import files_of_job, write_package
 
     archive = archive or Path(f"{pipeline.stem}.zip")
-    refuse_overwriting([archive], files_of_job(pipeline))
+    refuse_overwriting([archive], files_of_job(pipeline).values())
     write_package(pipeline, archive, kernels(processors, quiet), with_packages=with_packages)
     if quiet:
         return

@@ -124,6 +124,8 @@ def path_of(document: Document, node: yaml.Node, what: str, folder: Path) -> str
     if text is None or not has_no_nul(document, node, text):
         return None
     if not _REMOTE.match(text):
+        if not Path(text).is_absolute():
+            document.relative.append(text)
         text = str((folder / text).resolve())
     return text if check_place(document, node, text) else None
 

@@ -80,6 +80,8 @@ class Document:
     max_text: int = MAX_TEXT
     begins: str = "streams"  # a setting that every such text has
     roots: tuple[str, ...] = ()  # of all paths (`cep.settings.roots`); empty: any
+    relative: list[str] = field(default_factory=list)  # paths of settings that are relative, as written
+    schemas: list[str] = field(default_factory=list)  # files with schemas of messages
 
     def problem(
         self, code: str, title: str, node: yaml.Node | None, label: str = "", help_text: str = ""

@@ -82,6 +82,8 @@ class Pipeline:
     log: LogSpec | None = None  # of a stream
     limits: Limits = field(default_factory=Limits)  # of a stream
     rule_paths: tuple[str, ...] = ()  # files, folders and patterns from which the rules come
+    relative: tuple[str, ...] = ()  # other paths that are relative to the file, as it has them
+    schemas: tuple[str, ...] = ()  # files with schemas of messages
 
     def with_rules(self, rules: RuleSet, texts: tuple[Source, ...]) -> Pipeline:
         """Return the pipeline with other rules, and with those of its sources that the rules read."""

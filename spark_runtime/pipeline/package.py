@@ -23,13 +23,13 @@ from pathlib import Path
 
 import yaml
 
-from cep.errors import InputError
-from cep.rule_files import STREAMS_FILE
+from cep.errors import InputError, RuleError
+from cep.rule_files import STREAMS_FILE, nearest_streams_file
 from cep.write_errors import replacing
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.packaged import JOB
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.sinks.place import folders_of
+from spark_runtime.pipeline.watched_files import files_at
 
 _MAIN = '''\
 """Runs the pipeline of the archive: spark-submit --py-files ARCHIVE main.py"""
@@ -46,6 +46,7 @@ except CepError as error:
     sys.exit(str(error))
 main(["run", str(pipeline), *sys.argv[1:]], prog_name="cep")
 '''
+_NO_LINK = "name the files without links and `..` in their paths"
 _OF_THE_CLUSTER = frozenset(("pyspark", "pyspark-client", "py4j", "spark-cep", "pip", "setuptools", "wheel"))
 
 
@@ -78,10 +79,10 @@ def write_package(
         The pipeline names a file or a folder that only this machine has, or the archive cannot be written.
     """
     job = files_of_job(pipeline)
-    root = Path(os.path.commonpath([path.parent for path in job]))
-    at = {f"{JOB}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in job}
+    root = os.path.commonpath([place.parent for place in job])
+    at = {f"{JOB}/{place.relative_to(root).as_posix()}": file.read_bytes() for place, file in job.items()}
     inside = pipeline.resolve().relative_to(root).as_posix()
-    _check(at, f"{JOB}/{inside}")
+    _check(at, f"{JOB}/{inside}", load_pipeline(pipeline))
     main = _MAIN.format(pipeline=inside)
     with replacing(archive) as written, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
         for name, data in [("main.py", main.encode()), *at.items(), *_package_files()]:
@@ -99,55 +100,72 @@ def _write(file: zipfile.ZipFile, name: str, data: bytes) -> None:
     file.writestr(info, data, zipfile.ZIP_DEFLATED)
 
 
-def files_of_job(path: Path) -> list[Path]:
-    """Return the pipeline file, and the files of rules, streams and static tables that it names.
+def files_of_job(path: Path) -> dict[Path, Path]:
+    """Return the files that a pipeline reads at its start, each at the place where the archive has it.
+
+    These are the pipeline file, and the files of rules, streams, schemas and static tables that it names. A
+    link is in the archive a file at the place of the link.
 
     Raises RuleError: the pipeline file is wrong.
     """
     made = load_pipeline(path)
-    path = path.resolve()
-    rules = [Path(text.name).resolve() for text in made.texts]
-    named = yaml.safe_load(path.read_text("utf-8-sig")).get("streams")
-    streams = [(path.parent / named).resolve()] if isinstance(named, str) else _nearest(rules)
-    return list(dict.fromkeys((path, *rules, *streams, *_tables(made))))
+    once = {file.resolve(): file for file in reversed([*files_at(made.rule_paths)])}  # as they are read
+    rules = [*reversed(once.values())]
+    places = {_plain(file): file for file in (*rules, *map(Path, made.schemas), *_tables(made))}
+    if not {"streams", "tables"} & yaml.safe_load(path.read_text("utf-8-sig")).keys():
+        for rule in map(_plain, rules[1:]):  # the first is the pipeline
+            found = nearest_streams_file(rule)
+            if found is not None:  # beside the rule if its folder is a link, and the file above its target
+                places[found if found.parent in rule.parents else rule.with_name(STREAMS_FILE)] = found
+    return places
 
 
-def _nearest(rules: Iterable[Path]) -> Iterator[Path]:
-    for rule in rules:
-        found = (folder / STREAMS_FILE for folder in rule.parents)
-        yield from [path for path in found if path.is_file()][:1]
+def _plain(path: Path) -> Path:
+    """Return a path without `..`; links remain."""
+    return Path(os.path.abspath(path))
 
 
 def _tables(made: Pipeline) -> Iterator[Path]:
+    folder = Path(made.file).parent
+    named = {str((folder / text).resolve()): str(folder / text) for text in made.relative}
     for table in made.tables:
-        for name in sorted(glob(table.path, recursive=True)) or [table.path]:
-            path = Path(name)
-            yield from filter(Path.is_file, path.rglob("*") if path.is_dir() else [path])
+        path = named.get(table.path, table.path)
+        for found in map(Path, sorted(glob(path, recursive=True)) or [path]):
+            yield from filter(Path.is_file, found.rglob("*") if found.is_dir() else [found])
 
 
-def _check(files: dict[str, bytes], pipeline: str) -> None:
-    """Raise InputError if the pipeline needs other files of this machine, or writes next to itself."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder).resolve()
+def _check(files: dict[str, bytes], pipeline: str, whole: Pipeline) -> None:
+    """Raise InputError if the pipeline needs other files of this machine, or writes next to itself.
+
+    `whole`: the pipeline on this machine.
+    """
+    folder = Path(whole.file).parent
+    read = {Path(path).resolve() for path in [*whole.schemas, *(table.path for table in whole.tables)]}
+    for text in whole.relative:
+        if (folder / text).resolve() not in read:
+            raise InputError(
+                "E0888",
+                f"`{text}` is relative to the pipeline file, which is in an archive",
+                "name a place that all machines reach: hdfs://..., s3a://..., or an absolute path that they "
+                "share",
+            )
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary).resolve()
         for name, data in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(data)
-        made = load_pipeline(root / pipeline)
-        for name in [text.name for text in made.texts] + [table.path for table in made.tables]:
+        try:
+            made = load_pipeline(root / pipeline)
+        except RuleError as error:
+            lacking = error.diagnostics[0].title.replace(f"{root}/{JOB}/", "")
+            raise InputError("E0888", f"the archive would not have all files: {lacking}", _NO_LINK) from error
+        for name in (*made.rule_paths, *made.schemas, *(table.path for table in made.tables)):
             if not Path(name).is_relative_to(root):
                 raise InputError(
                     "E0888", f"`{name}` has an absolute path", "name it relative to the pipeline file"
                 )
-        places = [entry.spec.place for entry in made.sources] + folders_of(made.outputs())
-        for place in (*places, made.checkpoint):
-            if Path(place).is_relative_to(root):
-                name = os.path.relpath(place, (root / pipeline).parent)
-                raise InputError(
-                    "E0888",
-                    f"`{name}` is relative to the pipeline file, which is in an archive",
-                    "name a place that all machines reach: hdfs://..., s3a://..., or an absolute path that "
-                    "they share",
-                )
+        if [text.text for text in made.texts] != [text.text for text in whole.texts]:
+            raise InputError("E0888", "the archive would have other rules than the pipeline", _NO_LINK)
 
 
 def _package_files() -> Iterator[tuple[str, bytes]]:

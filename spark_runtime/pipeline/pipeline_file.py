@@ -326,6 +326,8 @@ class _Reader:
             shadow_rules=self.shadow,
             log=given.log,
             limits=given.limits,
+            relative=tuple(document.relative),
+            schemas=tuple(document.schemas),
         )
         optional = (("late", late), ("dead_letter", dead), ("shadow", shadow), ("log", given.log))
         others = (found[name] for name, sink in optional if sink)

@@ -48,8 +48,14 @@ class WatchedFiles:
         return frozenset(found)
 
     def _files(self) -> Iterator[Path]:
-        for text in self._paths:
-            for path in map(Path, sorted(glob(text)) if has_magic(text) else [text]):
-                files = rule_files(path) if path.is_dir() else [path]
-                yield from files
-                yield from (beside for file in files if (beside := nearest_streams_file(file)) is not None)
+        for file in files_at(self._paths):
+            yield file
+            if (beside := nearest_streams_file(file)) is not None:
+                yield beside
+
+
+def files_at(paths: Iterable[str]) -> Iterator[Path]:
+    """Yield the files, and the rule files in the folders, that paths and patterns name."""
+    for text in paths:
+        for path in map(Path, sorted(glob(text)) if has_magic(text) else [text]):
+            yield from rule_files(path) if path.is_dir() else [path]

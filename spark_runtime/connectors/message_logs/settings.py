@@ -128,6 +128,7 @@ def _with_settings(settings: Settings, node: yaml.MappingNode) -> RecordFormat |
         text: str | None
         if key in files:
             text = path_of(document, value, f"`{key}`", settings.folder)
+            document.schemas.append(str(settings.folder / str(value.value)))
         elif key in _SECRETS and isinstance(value, yaml.ScalarNode):
             text = str(value.value)  # may be an environment variable
         else:

@@ -83,7 +83,7 @@ def test_from_the_archive_nothing_is_compiled(pipeline: Path, tmp_path: Path) ->
         ("/data/in", "in", "in"),
         ("s3a://bucket/out", "../out", "../out"),
         ("mode: batch", "checkpoint: ../state", "../state"),
-        ("../rules", "{folder}/rules", "{folder}/rules/high.cep"),
+        ("../rules", "{folder}/rules", "{folder}/rules"),
     ],
 )
 def test_a_place_that_only_this_machine_has_is_refused(
