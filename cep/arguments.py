@@ -19,6 +19,16 @@ def wrong_argument(name: str, value: object, wanted: str) -> InputError:
     return InputError("E0827", fact, f"give {wanted}")
 
 
+def require_current_folder() -> None:
+    """Raise InputError if the current folder was removed: relative paths lead nowhere, and no Java starts."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise InputError(
+            "E0601", "the current folder does not exist any more", "go to another folder: cd FOLDER"
+        ) from error
+
+
 def type_name(value: object) -> str:
     """Return the type of a value as it is imported."""
     kind = type(value)

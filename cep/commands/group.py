@@ -71,6 +71,8 @@ class ErrorReportingGroup(click.Group):
                 raise
             if isinstance(error, OSError) and _is_of_output(error):
                 ctx.exit(_without_output(error))
+            if isinstance(error, FileNotFoundError):
+                _blame_current_folder(ctx)
             first_line = (str(error).splitlines() or [""])[0]
             tell(
                 f"internal error: {type(error).__name__}: {first_line}\n"
@@ -86,6 +88,17 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
         if not text and before != "--key":
             where = f" after `{before}`" if before else ""
             raise click.UsageError(f"an argument{where} is empty: is a variable of the shell not set?")
+
+
+def _blame_current_folder(ctx: click.Context) -> None:
+    """End the command with an error if the current folder was removed."""
+    from cep.arguments import require_current_folder
+
+    try:
+        require_current_folder()
+    except CepError as error:
+        tell(str(error), err=True)
+        ctx.exit(EXIT_PROBLEMS)
 
 
 def _is_of_output(error: OSError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,7 @@ class Settings:
 def path_of(document: Document, node: yaml.Node, what: str, folder: Path) -> str | None:
     """Return a path unchanged if it has a scheme, else relative to `folder`."""
     text = document.text(node, what)
-    if text is None or not has_no_nul(document, node, text):
+    if text is None or not _can_be_path(document, node, text):
         return None
     if not _REMOTE.match(text):
         if not Path(text).is_absolute():
@@ -138,9 +139,27 @@ def has_no_nul(document: Document, node: yaml.Node, text: str) -> bool:
     return True
 
 
+def _can_be_path(document: Document, node: yaml.Node, text: str) -> bool:
+    """Return whether the system takes a text as a path; anything else is a problem."""
+    if not has_no_nul(document, node, text):
+        return False
+    try:
+        text.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
+    except UnicodeEncodeError:
+        document.problem(
+            "E0402",
+            "a path has a character that the locale of this process cannot write",
+            node,
+            f"not in {sys.getfilesystemencoding()}",
+            "set the locale: export LC_ALL=C.UTF-8",
+        )
+        return False
+    return True
+
+
 def check_place(document: Document, node: yaml.Node, path: str) -> bool:
     """Return whether a path can be, and is below a root of the document; anything else is a problem."""
-    if not has_no_nul(document, node, path):
+    if not _can_be_path(document, node, path):
         return False
     is_allowed = is_inside(path, document.roots)
     if not is_allowed:

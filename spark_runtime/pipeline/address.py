@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cep.settings.declared import Wrong
 from cep.settings.settings import Settings
 
-_ADDRESS = re.compile(r"(?:(?P<host>[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:(?P<host>[^\s:\[\]\0]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
 _LOOPBACK = "127.0.0.1"
 _NO_ADDRESS = Wrong(
     "`{}` is not an address",
@@ -41,7 +41,12 @@ def address_of(text: str) -> Address | None:
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > 65_535:
         return None
-    return Address((found["host"] or _LOOPBACK).strip("[]"), int(found["port"]))
+    host = (found["host"] or _LOOPBACK).strip("[]")
+    try:
+        host.encode("idna")  # as a socket does
+    except UnicodeError:
+        return None
+    return Address(host, int(found["port"]))
 
 
 def read_address(settings: Settings, name: str) -> Address | None:

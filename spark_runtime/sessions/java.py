@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cep.arguments import require_current_folder
 from cep.errors import SetupError
 
 MIN_JAVA = 17
@@ -65,8 +66,9 @@ def find_java(environment: Mapping[str, str] = os.environ, bundled: str | None =
     """Return the Java of JAVA_HOME, or of PATH; if it is missing or too old, the one of the extra `java`.
 
     `bundled` is the program of the extra; default: the installed one. Raises SetupError: no suitable Java
-    exists.
+    exists. Raises InputError: the current folder does not exist.
     """
+    require_current_folder()
     bundled = bundled_java() if bundled is None else bundled
     home = environment.get("JAVA_HOME")
     command = str(Path(home) / "bin/java") if home else shutil.which("java", path=environment.get("PATH"))

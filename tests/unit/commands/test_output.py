@@ -25,9 +25,10 @@ def cep(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+def in_shell(command: str, before: str = "true") -> subprocess.CompletedProcess[str]:
     """Run a line of a shell in which `cep` is this command."""
     line = command.replace("cep ", f"{shlex.quote(sys.executable)} -m cep ", 1)
+    line = f"{before} && {line}"
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=_SETTLED, check=False)
 
 
@@ -36,6 +37,28 @@ def test_a_full_disk_behind_standard_output_is_named(folder: Path) -> None:
     done = in_shell("cep explain card_testing.cep > /dev/full")
     assert done.returncode == 1
     assert done.stderr.startswith("error[E0616]: no space is left to write `standard output`: ")
+
+
+@pytest.mark.parametrize("command", ["new abc", "doctor"])
+def test_a_current_folder_that_was_removed_is_named(command: str, tmp_path: Path) -> None:
+    done = in_shell(f"cep {command}", before=f"mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir ../gone")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error[E0601]: the current folder does not exist any more\nhelp: go to another folder: cd FOLDER\n",
+    )
+
+
+def test_a_path_that_the_locale_cannot_write_is_named(folder: Path) -> None:
+    Path("pipeline.yaml").write_text(
+        "rules: [card_testing.cep]\nsource: {stream: transactions, format: json, path: ä}\n"
+        "sinks: [{format: console}]\nmode: batch\n",
+        encoding="utf-8",
+    )
+    done = in_shell("cep run pipeline.yaml", before="export LC_ALL=C PYTHONUTF8=0")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        1, "error[E0402]: a path has a character that the locale of this process cannot write",
+    )  # fmt: skip
+    assert "LC_ALL=C.UTF-8" in done.stderr
 
 
 def test_if_nobody_reads_the_output_any_more_the_command_ends_silently_with_its_own_exit_code(

@@ -101,6 +101,10 @@ def test_gaps_are_counted_by_rule_and_kind_until_they_are_filled(tmp_path: Path)
         ("::1:9464", None),
         ("http://127.0.0.1:9464", None),
         ("127.0.0.1", None),
+        ("ä.b:80", Address("ä.b", 80)),
+        ("ä..b:80", None),
+        (f"{'a' * 64}:80", None),
+        ("a\0b:80", None),
         ("", None),
     ],
 )

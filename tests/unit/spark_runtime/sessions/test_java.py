@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cep.errors import SetupError
+from cep.errors import InputError, SetupError
 from spark_runtime.sessions.java import Java, find_java
 
 HELP = (
@@ -74,6 +74,15 @@ def test_without_any_java_it_is_said_what_was_looked_at(tmp_path: Path) -> None:
     assert refusal({"PATH": str(broken.parent)}) == (
         f"error[E0802]: {broken} does not say which Java it is\n{HELP}"
     )
+
+
+def test_without_a_current_folder_java_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InputError, match="the current folder does not exist any more"):
+        find_java()
 
 
 def test_a_java_that_lacks_the_module_is_started_without_it(tmp_path: Path) -> None:
