@@ -7,10 +7,12 @@ this argument; Spark has no setting for this.
 
 from __future__ import annotations
 
+import locale
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +48,17 @@ class Java:
         script.chmod(0o700)
         return {"JAVA_HOME": str(folder / "java")}
 
+
+def as_python_names() -> dict[str, str]:
+    """Return the variables with which Java encodes names of files as this Python does.
+
+    In a locale without UTF-8, such as C, Python uses UTF-8 nevertheless, but Java writes `?` or fails.
+    """
+    is_other = sys.getfilesystemencoding() == "utf-8" and locale.getencoding().lower() not in _UTF_8
+    return {"LC_ALL": "C.UTF-8"} if is_other else {}
+
+
+_UTF_8 = ("utf-8", "utf8")
 
 _SCRIPT = """\
 #!/bin/sh

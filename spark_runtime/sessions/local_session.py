@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cep.arguments import wrong_argument
 from cep.errors import SetupError
 from spark_runtime.sessions.installed import check_pyspark
-from spark_runtime.sessions.java import find_java
+from spark_runtime.sessions.java import as_python_names, find_java
 from spark_runtime.sessions.run_folder import RunFolder, is_quiet, messages_of, open_run_folder, places
 from spark_runtime.sessions.signals import deferred, own_handler
 from spark_runtime.sessions.worker_python import choose_workers_python
@@ -323,6 +323,7 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
         "SPARK_LOCAL_DIRS": ",".join(str(one.path) for one in folders[: len(places(settings))]),
         "TMPDIR": str(folder.path),
         **java.environment(folder.path),
+        **as_python_names(),
     }
     descriptors = (*inherited, *(one.lock for one in folders))
     with deferred():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,20 @@ def test_a_java_that_lacks_the_module_is_started_without_it(tmp_path: Path) -> N
 def test_a_usual_java_needs_no_environment(tmp_path: Path) -> None:
     assert Java("/usr/bin/java", is_usual=True).environment(tmp_path) == {}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"LC_ALL": "C"}, "{'LC_ALL': 'C.UTF-8'}"),
+        ({"LC_ALL": "C.UTF-8"}, "{}"),
+        ({"LC_ALL": "C", "PYTHONUTF8": "0"}, "{}"),  # Python does not write such names either
+    ],
+)
+def test_java_writes_names_of_files_as_python_does(variables: dict[str, str], said: str) -> None:
+    line = "from spark_runtime.sessions.java import as_python_names; print(as_python_names())"
+    done = subprocess.run(
+        [sys.executable, "-c", line], env={**os.environ, **variables},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == said
