@@ -39,17 +39,22 @@ class ErrorReportingGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Return what is left for the verb. Raises UsageError: an argument is empty."""
-        if not ctx.resilient_parsing:  # a shell completes what may be empty
-            _refuse_empty(args)
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; turn errors into a message and an exit code."""
         # None if the shell has closed it. Output that is written then is an error, messages are not.
         if sys.stdout is None:
             sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
         if sys.stderr is None:
             sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        if not ctx.resilient_parsing:  # a shell completes what may be empty
+            _refuse_empty(args)
+        try:
+            return super().parse_args(ctx, args)
+        except OSError as error:  # `--version` and `--help` write here
+            if not _is_of_output(error):
+                raise
+            ctx.exit(_without_output(error))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn errors into a message and an exit code."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

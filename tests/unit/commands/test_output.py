@@ -33,8 +33,9 @@ def in_shell(command: str, before: str = "true") -> subprocess.CompletedProcess[
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_behind_standard_output_is_named(folder: Path) -> None:
-    done = in_shell("cep explain card_testing.cep > /dev/full")
+@pytest.mark.parametrize("command", ["explain card_testing.cep", "--version", "--help", "-h", "run -h"])
+def test_a_full_disk_behind_standard_output_is_named(command: str, folder: Path) -> None:
+    done = in_shell(f"cep {command} > /dev/full")
     assert done.returncode == 1
     assert done.stderr.startswith("error[E0616]: no space is left to write `standard output`: ")
 
@@ -61,12 +62,15 @@ def test_a_path_that_the_locale_cannot_write_is_named(folder: Path) -> None:
     assert "LC_ALL=C.UTF-8" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [["explain", "card_testing.cep"], ["--version"], ["--help"], ["run", "-h"]]
+)
 def test_if_nobody_reads_the_output_any_more_the_command_ends_silently_with_its_own_exit_code(
-    folder: Path,
+    command: list[str], folder: Path
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    line = [sys.executable, "-m", "cep", "explain", "card_testing.cep"]
+    line = [sys.executable, "-m", "cep", *command]
     done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, env=_SETTLED, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
@@ -74,7 +78,8 @@ def test_if_nobody_reads_the_output_any_more_the_command_ends_silently_with_its_
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 @pytest.mark.parametrize(
-    "line", ["match card_testing.cep -i events.jsonl", "explain card_testing.cep", "state --help"]
+    "line",
+    ["match card_testing.cep -i events.jsonl", "explain card_testing.cep", "state --help", "--version"],
 )
 def test_output_behind_a_closed_standard_output_is_lost_which_is_an_error(
     folder: Path, line: str, closed: str
