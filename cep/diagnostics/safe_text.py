@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+MAX_SHOWN = 60
+"""Characters of a value that a line quotes."""
+
 _NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
@@ -15,6 +18,11 @@ def for_terminal(text: str) -> str:
 def for_cell(text: str) -> str:
     """Return a text of data for one line of a terminal, with all unprintable characters escaped."""
     return for_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def in_short(text: str) -> str:
+    """Return a value of data for a line of a terminal, shortened to `MAX_SHOWN` characters."""
+    return for_cell(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "...")
 
 
 def _printable(sign: str) -> str:

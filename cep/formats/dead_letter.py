@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from cep.diagnostics.safe_text import for_cell
+from cep.diagnostics.safe_text import in_short
 from cep.expression import Type
 from cep.schema.stream import UNITS, Field, Stream
 
@@ -27,9 +27,6 @@ DEAD_LETTER_SCHEMA = pa.schema(
     ]
 )
 """Columns of a dead-letter table or file."""
-
-MAX_SHOWN = 60
-"""Characters of an offending value that a reason quotes; `raw` has all of it."""
 
 REFUSED_FILE = "the file is refused from here on"
 
@@ -69,18 +66,12 @@ def wrong_type(field: Field, value: str, form: str = "") -> str:
     `form`: how numbers are written, if the stream declares it (`CsvLayout.number_form`).
     """
     advice = "" if form else _advice(field, value)
-    return f"{not_of_type(field, form)}: {_shown(value)}{advice}"
+    return f"{not_of_type(field, form)}: {in_short(value)}{advice}"
 
 
 def not_of_type(field: Field, form: str = "") -> str:
     """Return the reason for a value that is not of its field's type, without the value."""
     return f"field `{field.name}` is not of type {field.declared}{form}"
-
-
-def _shown(value: str) -> str:
-    """Return a value shortened, with unprintable characters escaped: reasons are shown on terminals."""
-    shown = value if len(value) <= MAX_SHOWN else value[:MAX_SHOWN] + "..."
-    return for_cell(shown)
 
 
 def _advice(field: Field, value: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cep.counts import Counts, absent_name, largest
+from cep.diagnostics.safe_text import for_cell, in_short
 from cep.schema.stream import Stream
 from cep.schema.time_literals import time_for_people
 
@@ -173,7 +174,7 @@ def _rows(
 
 def _dropped(counts: Counts) -> Iterator[_Row]:
     """Yield the numbers of runs and matches that limits dropped."""
-    keys = _listed(counts.dropped_keys, ", ", "keys")
+    keys = _keys(counts.dropped_keys)
     of_keys = f"; most of {keys}" if keys else ""
     why = "more runs were open for one key than a rule may have"
     if counts.beyond.keys() & {"open_runs", "open_runs_mb"}:
@@ -210,7 +211,7 @@ def _about_state(state: Mapping[str, int]) -> tuple[int, str]:
 
 
 def _summary_line(name: str, number: str, text: str) -> str:
-    return f"{name:<14}{number:>12}  {text}".rstrip()
+    return for_cell(f"{name:<14}{number:>12}  {text}".rstrip())
 
 
 def _n_read(counts: Counts) -> int:
@@ -230,7 +231,7 @@ def _about_late(counts: Counts, streams: Mapping[str, Stream], instead: str) -> 
     if counts.late_in:
         yield f"in {_listed(counts.late_in, ', ', 'files')}"
     if counts.late_keys:
-        yield f"of {_listed(counts.late_keys, ', ', 'keys')}"
+        yield f"of {_keys(counts.late_keys)}"
     if counts.late_in and not counts.latest_late:
         yield "the input had been declared complete; to keep them, start from a new checkpoint"
         return
@@ -248,6 +249,11 @@ def _listed(counts: Mapping[str, int], separator: str, what: str) -> str:
     """Return the largest of some counts by name."""
     first = [f"{name} ({count:,})" for name, count in largest(counts, _SHOWN_NAMES).items()]
     return separator.join([*first, *_rest(counts, what)])
+
+
+def _keys(counts: Mapping[str, int]) -> str:
+    """Return the largest of some counts by key."""
+    return _listed({in_short(key): count for key, count in counts.items()}, ", ", "keys")
 
 
 def _names(names: Iterable[str], what: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cep.counts import Counts, Split
+from cep.diagnostics.safe_text import in_short
 from spark_runtime.operator.busy_keys import RUNS
 
 
@@ -25,7 +26,7 @@ class HotKey:
         return self.n / self.total
 
     def __str__(self) -> str:
-        return f"{self.key} has {self.n:,} of {self.total:,} {self.of}, micro-batch {self.batch}"
+        return f"{in_short(self.key)} has {self.n:,} of {self.total:,} {self.of}, micro-batch {self.batch}"
 
 
 def hot_keys(batch: int, counts: Counts, open_runs: Split, percent: int) -> Iterator[HotKey]:

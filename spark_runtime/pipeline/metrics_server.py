@@ -228,7 +228,10 @@ def _metrics_routes(watched: Watched, registry: CollectorRegistry) -> _Routes:
     def metrics(accepted: str) -> _Given:
         from prometheus_client.exposition import choose_encoder
 
-        encode, kind = choose_encoder(accepted)
+        try:
+            encode, kind = choose_encoder(accepted)
+        except TypeError:  # it compares the version that a client wants with numbers
+            encode, kind = choose_encoder("")
         return _Given(kind, encode(registry))
 
     return {

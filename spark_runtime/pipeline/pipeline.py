@@ -18,6 +18,7 @@ from rich.console import Console
 
 from cep.arguments import path_of, wrong_argument
 from cep.diagnostics.diagnostic import in_order, render
+from cep.diagnostics.safe_text import for_cell
 from cep.errors import CepError
 from cep.output.summary import loss_lines, summary_lines
 from cep.spool.new_files import umask
@@ -132,7 +133,7 @@ def run_pipeline(  # noqa: PLR0913 - all but one have a default
     summary.read_columns = pipeline.rules.read_columns
     summary.sources = () if run.batches is None else run.batches.of_sources()
     for line in _shown(pipeline, summary, is_quiet=quiet):
-        say(line)
+        say(for_cell(line))
     return summary
 
 

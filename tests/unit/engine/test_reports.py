@@ -25,7 +25,7 @@ from cep.output.summary import summary_lines
 from cep.output.terminal import match_tables
 from cep.rule_set import RuleSet
 from tests.oracle.suppression import not_suppressed
-from tests.unit.engine.events import SECOND, prepared, program, spans
+from tests.unit.engine.events import SECOND, STREAM, prepared, program, spans
 
 A = "a AS letter = 'a'"
 AB = "a AS letter = 'a', b AS letter = 'b'"
@@ -160,6 +160,22 @@ def test_counts_by_rule_are_shown() -> None:
     assert "timeouts                 4  r 4" in lines
     assert "suppressed               9  r 9" in lines
     assert any(line.startswith("dropped runs             2") and line.endswith(": s 2") for line in lines)
+
+
+def test_a_key_cannot_make_a_line_of_the_summary_nor_a_long_one() -> None:
+    forged = "k = a\nmatches              999  r 999"
+    counts = Counts(
+        events=9,
+        late_of={STREAM.name: 3},
+        late_in={"f\nmatches 9": 1},
+        late_keys={forged: 2, f"k = {'x' * 3000}": 1},
+        dropped_runs={"r": 1},
+        dropped_keys={forged: 1},
+    )
+    lines = "\n".join(summary_lines(counts, 1.0, {STREAM.name: STREAM})).split("\n")
+    assert len([line for line in lines if line.startswith("matches")]) == 1
+    assert r"of k = a\nmatches              999  r 999 (2), k = xxx" in "\n".join(lines)
+    assert max(map(len, lines)) < 200
 
 
 def test_events_are_kept_only_as_long_as_a_run_may_report_them() -> None:

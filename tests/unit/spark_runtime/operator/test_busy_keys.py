@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,9 @@ def test_the_key_with_the_largest_share_of_all_key_groups_is_hot() -> None:
     assert str(hot[1]) == "k = c9 has 5,000 of 10,000 open runs of r, micro-batch 4"
     assert [item.of for item in hot_keys(4, Counts(busy=BUSY), {"r": 10_000}, 31)] == [RUNS_OF_R]
     assert not list(hot_keys(4, Counts(busy=BUSY), {"r": 10_000}, 50))
+    assert str(replace(hot[1], key="k = a\nb" + 3000 * "c")) == (
+        rf"k = a\nb{53 * 'c'}... has 5,000 of 10,000 open runs of r, micro-batch 4"
+    )
 
 
 def test_the_summary_has_the_largest_share_of_the_run_and_metrics_that_of_the_last_micro_batch(

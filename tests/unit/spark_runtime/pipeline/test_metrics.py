@@ -387,6 +387,15 @@ def test_the_server_answers_metrics_and_health_and_nothing_else(tmp_path: Path) 
         assert answer(connection, "POST", "/metrics")[0] == 501
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+def test_a_version_that_is_none_gets_the_plain_format(kind: str, tmp_path: Path) -> None:
+    with served(tmp_path) as (_, connection):
+        connection.request("GET", "/metrics", headers={"Accept": f"{kind};version=abc.def"})
+        found = connection.getresponse()
+        assert (found.status, found.headers["Content-Type"].split(";")[0]) == (200, "text/plain")
+        assert b"cep_pipeline_info" in found.read()
+
+
 def test_slow_clients_do_not_keep_others_from_an_answer_nor_the_run_from_its_end(tmp_path: Path) -> None:
     begun = time.monotonic()
     with served(tmp_path) as (_, connection):
