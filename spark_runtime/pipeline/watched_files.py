@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from glob import glob, has_magic
+from glob import glob
 from pathlib import Path
 
 from cep.language.front_ends import rule_files
@@ -57,5 +57,6 @@ class WatchedFiles:
 def files_at(paths: Iterable[str]) -> Iterator[Path]:
     """Yield the files, and the rule files in the folders, that paths and patterns name."""
     for text in paths:
-        for path in map(Path, sorted(glob(text)) if has_magic(text) else [text]):
+        # A folder above may have a name like a pattern.
+        for path in [Path(text)] if Path(text).exists() else map(Path, sorted(glob(text))):
             yield from rule_files(path) if path.is_dir() else [path]

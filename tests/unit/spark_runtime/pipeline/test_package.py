@@ -79,6 +79,10 @@ def test_rules_in_a_folder_that_is_a_link_keep_their_streams(project: Path) -> N
     assert found == {name: text for name, text in FILES.items() if name != "streams.yaml"}
 
 
+def test_the_name_of_a_folder_is_no_pattern(project: Path) -> None:
+    assert packaged(project.rename(project.with_name("project[1]"))) == FILES
+
+
 def test_files_of_rules_that_are_left_out_are_there(project: Path) -> None:
     both = PIPELINE.replace("[rules]", "[rules/high.cep, rules/low.cep]")
     (project / "pipeline.yaml").write_text(f"{both}only: low\n")
