@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cep.counts import Counts, absent_name, largest
@@ -245,15 +245,15 @@ def _about_late(counts: Counts, streams: Mapping[str, Stream], instead: str) -> 
     yield f"to keep them, raise `lateness` of stream {', '.join(late)}{instead and f', or {instead}'}"
 
 
-def _listed(counts: Mapping[str, int], separator: str, what: str) -> str:
-    """Return the largest of some counts by name."""
-    first = [f"{name} ({count:,})" for name, count in largest(counts, _SHOWN_NAMES).items()]
+def _listed(counts: Mapping[str, int], separator: str, what: str, shown: Callable[[str], str] = str) -> str:
+    """Return the largest of some counts by name; `shown`: how a name is written."""
+    first = [f"{shown(name)} ({count:,})" for name, count in largest(counts, _SHOWN_NAMES).items()]
     return separator.join([*first, *_rest(counts, what)])
 
 
 def _keys(counts: Mapping[str, int]) -> str:
     """Return the largest of some counts by key."""
-    return _listed({in_short(key): count for key, count in counts.items()}, ", ", "keys")
+    return _listed(counts, ", ", "keys", in_short)
 
 
 def _names(names: Iterable[str], what: str) -> str:
