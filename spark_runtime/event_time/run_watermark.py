@@ -170,9 +170,10 @@ class RunWatermark:
         def held(given_up: Collection[str]) -> Held:
             return self.rule.watermark(partitions, remaining.unread, self.looked_s, {*given_up, *complete})
 
-        if is_after(self.now(done, remaining).watermark_us, told_us):
+        is_beyond = self.pauses.is_beyond(waiting)
+        if is_beyond and is_after(self.now(done, remaining).watermark_us, told_us):
             return waiting
-        if self.pauses.limit.goes_on and self.pauses.is_beyond(waiting):
+        if is_beyond and self.pauses.limit.goes_on:
             waiting = waiting.giving_up(held)
         else:
             waiting = replace(waiting, n_next=1)
