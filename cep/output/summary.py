@@ -236,7 +236,7 @@ def _about_late(counts: Counts, streams: Mapping[str, Stream], instead: str) -> 
         yield "the input had been declared complete; to keep them, start from a new checkpoint"
         return
     latest_us, place = max(counts.latest.values(), default=(0, ""))
-    if place:
+    if place and len(counts.latest) == 1:  # with several partitions it may follow the slowest of them
         yield f"the watermark follows the latest event: {time_for_people(latest_us)}, {place}"
     late = [f"`{name}` (now {long_duration(streams[name].lateness_us)})" for name in counts.late_of]
     if counts.uncorrected == counts.late:

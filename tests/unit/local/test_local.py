@@ -195,6 +195,15 @@ def test_a_late_event_corrects_what_was_reported_as_a_stream() -> None:
     assert rows == [("match", 0, "15")]
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_event_that_the_watermark_follows_is_named_if_there_is_one_partition(n: int) -> None:
+    latest = {f"payments[{number}]": (1_714_557_600_000_000, "in.json:2") for number in range(n)}
+    counts = Counts(events=10, late_of={"payments": 1}, latest=latest)
+    lines = summary_lines(counts, 0.0, {"payments": STREAM})
+    follows = "the watermark follows the latest event: 2024-05-01T10:00:00Z, in.json:2"
+    assert any(follows in line for line in lines) == (n == 1)
+
+
 def test_what_was_let_go_because_of_the_limit_is_late_and_counted() -> None:
     many = [(10 + second, 1.0, second) for second in range(100, 200)]
     parts = ([(1, 1.0, 10), *many], [(2, 60.0, 15), (3, 60.0, 5)])
