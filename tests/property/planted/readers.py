@@ -108,9 +108,9 @@ FAULTS = (
     ),
     Fault(
         "a reason shows what the line has",
-        "cep/formats/dead_letter.py",
-        "return for_cell(shown)",
-        "return (shown)",
+        "cep/diagnostics/safe_text.py",
+        "return for_cell(text if",
+        "return (text if",
         _READERS,
     ),
 )
