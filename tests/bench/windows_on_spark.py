@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 N_EVENTS = 8_000_000
-"""So many that 14 micro-batches are counted. With 2 million, two are, and their median varies by 10 %."""
+"""So many that 14 micro-batches are counted. With 2 million, two are, while Java still compiles."""
 N_FILES, AT_ONCE = 8, 2
 """Files of 2 million events, and of a micro-batch."""
 N_FIRST = 2

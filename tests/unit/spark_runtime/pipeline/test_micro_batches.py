@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,6 +29,7 @@ from spark_runtime.pipeline.next_plan import Turn
 from spark_runtime.sources.protocol import Planner
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.plan import Plan
+from tests.sample_plugin.sample_kv.counter import Counter, CounterSource
 from tests.unit.spark_runtime.pipeline.test_checkpoint import rule, stored
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
@@ -379,6 +381,31 @@ def test_a_source_that_wakes_up_is_not_late_by_being_silent_until_then(tmp_path:
     plan = run.next(2)
     assert plan is not None
     assert (files(plan), seconds_of(plan.reached.watermark_us)) == (["2.json"], 19)
+
+
+@pytest.mark.parametrize("is_compressed", [True, False])
+def test_a_source_of_unknown_times_that_wakes_up_does_not_advance_its_own_micro_batch(
+    tmp_path: Path, *, is_compressed: bool
+) -> None:
+    write(tmp_path, "a/1.json", 59)
+    clock = Clock()
+    run = two_sources(tmp_path, clock)
+    if is_compressed:
+        (tmp_path / "b").mkdir()
+        (tmp_path / "b/1.json.gz").write_bytes(gzip.compress(b""))
+    else:
+        counter = CounterSource(run.sources["b"].stream, Counter(8))
+        run = replace(run, sources={**run.sources, "b": counter})
+    run.next(0)
+    run.complete(0, of_two(59, 20))
+    clock.now_s += 60
+    write(tmp_path, "a/2.json", 90)
+    (tmp_path / "b").mkdir(exist_ok=True)
+    (tmp_path / "b/2.json.gz").write_bytes(gzip.compress(b"{}"))
+    plan = run.next(1)
+    assert plan is not None
+    assert set(plan.offsets) == {"a", "b"}
+    assert plan.cap_us == plan.reached.watermark_us
 
 
 def test_when_too_many_events_wait_only_the_slow_source_is_read(tmp_path: Path) -> None:
