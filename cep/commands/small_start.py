@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import dataclasses
 import gc
 import importlib
@@ -15,6 +14,8 @@ from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, cast
+
+from cep.commands.kept_memory import keep_memory
 
 _UNUSED = frozenset(("dateutil", "pandas"))
 """Packages that Arrow imports, where they are installed, just to ask whether a value is one of theirs.
@@ -28,14 +29,11 @@ _SPARED = frozenset(("cep", "spark_runtime"))
 _BETWEEN = frozenset(("_frozen_importlib", "_frozen_importlib_external", "importlib", "pyarrow"))
 """Packages that import for their caller."""
 
-_COLLECT_AFTER = 100_000
-"""Objects after which Python searches for cycles of garbage, not 700: imports create 200,000 that stay."""
+_COLLECT_AFTER = 500_000
+"""Objects after which Python searches for cycles of garbage, not 700: imports create 200,000 that stay.
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Options of `mallopt` (mallopt(3))."""
-
-_KEPT_BYTES, _MOST_OF_HEAP = 1 << 30, 1 << 25
-"""So much free memory the C library keeps, and so large a block it takes from it: the most that it allows."""
+A search among 100,000 takes 20 ms, a twelfth of a small run.
+"""
 
 
 def _is_masked(array: Any) -> bool:
@@ -223,14 +221,6 @@ class _WithoutUnused:
         vars(module).update(contents, __getattr__=of_true_module)
 
 
-def _keep_memory() -> None:
-    """Let the C library keep freed memory: to get memory from the system takes eight times as long."""
-    with contextlib.suppress(AttributeError, OSError):  # not every C library has this function
-        set_option = ctypes.CDLL(None).mallopt
-        set_option(_TRIM_THRESHOLD, _KEPT_BYTES)
-        set_option(_MMAP_THRESHOLD, _MOST_OF_HEAP)
-
-
 def _compiled_when_called(create: Callable[..., Any]) -> Callable[..., Any]:
     """Return what dataclasses of Python before 3.13 create methods with, but each is compiled when called.
 
@@ -262,13 +252,9 @@ def start_small() -> None:
     gc.set_threshold(_COLLECT_AFTER)
     atexit.register(gc.freeze)  # the process ends without a search for garbage, a sixth of its time
     sys.meta_path.insert(0, _WithoutUnused())
-    _keep_memory()
+    keep_memory()
     of_dataclasses = vars(dataclasses)
     if "_create_fn" in of_dataclasses:
         of_dataclasses["_create_fn"] = _compiled_when_called(of_dataclasses["_create_fn"])
     # numpy's linear algebra, which is not used, starts a thread for each core, which spins until it has work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # numpy requests pages of 2 MiB, which the system may have to free first: a third of a run of seconds.
-    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
-    # Arrow's own allocator returns memory that the next block requests again: up to a sixth of a run.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

@@ -7,7 +7,7 @@ import re
 MAX_SHOWN = 60
 """Characters of a value that a line quotes."""
 
-_NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+_NOT_IN_XML = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\uffff]")
 
 
 def for_terminal(text: str) -> str:

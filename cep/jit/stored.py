@@ -150,8 +150,8 @@ class Place:
     function: str
     stamp: str
 
-    def folders(self) -> list[Path]:
-        """Return the folders in which code may be, the first choice first.
+    def folders(self) -> Iterator[Path]:
+        """Yield the folders in which code may be, the first choice first.
 
         They are ``NUMBA_CACHE_DIR``, else next to the source, else in the user's cache, else in the folder of
         temporary files. Only the second one depends on the place of the source, because a cluster puts an
@@ -160,11 +160,12 @@ class Place:
         folder = f"{self.module.rpartition('.')[0]}-{self.stamp[:16]}"
         given = os.environ.get("NUMBA_CACHE_DIR")
         if given:
-            return [Path(given) / folder]
+            yield Path(given) / folder
+            return
+        yield self.source.parent / "__pycache__"
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        return [
-            self.source.parent / "__pycache__", Path(caches) / "spark-cep" / folder, _temporary() / folder,
-        ]  # fmt: skip
+        yield Path(caches) / "spark-cep" / folder
+        yield _temporary() / folder
 
     @property
     def name(self) -> str:
@@ -302,7 +303,11 @@ def _temporary() -> Path:
     """Return the folder of temporary files of this user. Other users may have created it."""
     import tempfile
 
-    return Path(tempfile.gettempdir()) / f"spark-cep-{os.geteuid()}"
+    return Path(tempfile.gettempdir()) / _private_name()
+
+
+def _private_name() -> str:
+    return f"spark-cep-{os.geteuid()}"
 
 
 def _make(folder: Path) -> None:
@@ -314,7 +319,7 @@ def _make(folder: Path) -> None:
 
 def _check_private(folder: Path) -> None:
     """Raise PermissionError if other users may change the code in the folder of temporary files."""
-    if folder.parent == _temporary():
+    if folder.parent.name == _private_name() and folder.parent == _temporary():
         found = os.lstat(folder.parent)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise PermissionError(folder.parent)
