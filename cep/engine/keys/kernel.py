@@ -32,6 +32,8 @@ to : (bytes,) uint8
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from cep.arrays import I32, I64, U8
@@ -295,9 +297,33 @@ def group_versions(
     return n
 
 
+class DueVersions(NamedTuple):
+    """The versions that are due, by row.
+
+    Attributes
+    ----------
+    groups : (capacity,) int32
+        The number of each row for which versions are due; see `group_versions`.
+    marks : (capacity / 64 or more,) int64
+        Whether versions are due for a row.
+    starts : (rows that have a version + 1,) int64
+        Where the versions of each number start.
+    time_us : (m,) int64
+        Their times, rising for each row.
+    order : (m,) int64
+        Their numbers in the table that contains them.
+    """
+
+    groups: I32
+    marks: I64
+    starts: I64
+    time_us: I64
+    order: I64
+
+
 @kernel
 def find_due(
-    rows: I64, codes: I32, time_us: I64, groups: I32, marks: I64, starts: I64, due_us: I64, found: I64
+    rows: I64, codes: I32, time_us: I64, event_of: I64, due: DueVersions, places: I64, found: I64
 ) -> int:
     """Find for each event the latest due version at or before its time, or else its row; return for how many
     events one is due.
@@ -310,37 +336,33 @@ def find_due(
         The key of each event. Empty: each has its own.
     time_us : (n,) int64
         The times of the events.
-    groups : (capacity,) int32
-        The number of each row for which versions are due; see `group_versions`.
-    marks : (capacity / 64 or more,) int64
-        Whether versions are due for a row.
-    starts : (rows that have a version + 1,) int64
-        Where the versions of each number start.
-    due_us : (m,) int64
-        The times of the versions, rising for each row.
-    found : (3, n) int64
-        Written: the row of each event, -1: none, or a version is due. Then the events for which a version is
-        due, in order, and these versions.
+    event_of : (n,) int64
+        The numbers of the events in `places` and `found`. Empty: they are in this order.
+    places : (events,) int64
+        Written for the n events: the row of each, -1: none, or a version is due.
+    found : (2, n) int64
+        Written: the events for which a version is due, and these versions.
     """
     n = 0
-    for event in range(time_us.shape[0]):
-        found_row = rows[codes[event] if codes.shape[0] else event]
-        found[0, event] = max(found_row, -1)
+    for place in range(time_us.shape[0]):
+        found_row = rows[codes[place] if codes.shape[0] else place]
+        event = event_of[place] if event_of.shape[0] else place
+        places[event] = max(found_row, -1)
         row = found_row if found_row >= -1 else -2 - found_row
-        if row < 0 or not marks[row >> 6] >> (row & 63) & 1:
+        if row < 0 or not due.marks[row >> 6] >> (row & 63) & 1:
             continue
-        group = groups[row]
-        start = starts[group]
-        low, high = start, starts[group + 1]
+        group = due.groups[row]
+        start = due.starts[group]
+        low, high = start, due.starts[group + 1]
         while low < high:
             middle = (low + high) >> 1
-            if due_us[middle] <= time_us[event]:
+            if due.time_us[middle] <= time_us[place]:
                 low = middle + 1
             else:
                 high = middle
         if low > start:
-            found[0, event] = -1
-            found[1, n], found[2, n] = event, low - 1
+            places[event] = -1
+            found[0, n], found[1, n] = event, due.order[low - 1]
             n += 1
     return n
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from cep.arrays import I32, I64, Mask
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.keys.kept_rows import KeptRows
-from cep.engine.keys.kernel import find_due, group_versions
+from cep.engine.keys.kernel import DueVersions, find_due, group_versions
 from cep.engine.order.ordering import OrderedEvents, key_values, numbered, order_by_time
 from cep.engine.prepare.columns import lent, plain, whole
 from cep.engine.prepare.predicates import from_arrow
@@ -39,7 +39,7 @@ KEY = "#key"
 """The column of stored rows of a table that has their key."""
 
 _MOST_SEEDS = 64
-_NO_CODES = np.zeros(0, np.int32)
+_NO_CODES, _NO_EVENTS = np.zeros(0, np.int32), np.zeros(0, np.int64)
 
 Values = Callable[[str], pa.Array]
 """Returns the values of a column of a table for n events, NULL where there is no row."""
@@ -173,26 +173,19 @@ class _Kept:
         if due is None:
             of_keys = self.rows.that_are_there(of_keys)
             return partial(self.rows.values, places=of_keys if codes is None else of_keys[codes])
-        n_rows = len(times_us if codes is None else codes)
+        n_events = len(times_us if codes is None else codes)
+        places, found = np.full(n_events, -1), np.empty((2, len(times_us)), np.int64)
         codes = codes if by_key is None else by_key.codes
-        found = np.empty((3, len(times_us)), np.int64)
-        codes, groups, marks = _NO_CODES if codes is None else codes, self._due_groups, self._due_marks
         n = find_due(
             self.rows.marked(of_keys),
-            codes,
+            _NO_CODES if codes is None else codes,
             lent(times_us),
-            groups,
-            marks,
-            due.starts,
-            lent(due.times_us),
+            _NO_EVENTS if by_key is None else by_key.rows,
+            DueVersions(self._due_groups, self._due_marks, due.starts, lent(due.times_us), due.order),
+            places,
             found,
         )
-        places, at, versions = found[0], found[1, :n], due.order[found[2, :n]]
-        if by_key is not None:
-            at, of_rows = by_key.rows[at], np.full(n_rows, -1)
-            of_rows[by_key.rows] = places
-            places = of_rows
-        return partial(self._with_due, due=due, places=places, at=at, versions=versions)
+        return partial(self._with_due, due=due, places=places, at=found[0, :n], versions=found[1, :n])
 
     def _with_due(self, name: str, due: _Due, places: I64, at: I64, versions: I64) -> pa.Array:
         """Return a column of the rows at `places`; for the events `at` it is that of due versions."""
@@ -451,5 +444,6 @@ def warm_up_tables() -> None:
     groups, marks = np.full(rows.capacity, -1, np.int32), np.zeros(rows.capacity, np.int64)
     room, codes, starts = np.zeros((3, 1), np.int64), np.zeros(1, np.int32), np.zeros(2, np.int64)
     group_versions(room[0], places, groups, marks, codes, starts, room[1])
-    find_due(places, codes, room[0], groups, marks, starts, places, room)
+    due = DueVersions(groups, marks, starts, places, room[1])
+    find_due(places, codes, room[0], room[1], due, room[2], np.zeros((2, 1), np.int64))
     rows.keep(rows.keys(), {name: rows.values(name, rows.places()) for name in rows.types})

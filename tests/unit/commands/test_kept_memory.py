@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cep.commands.kept_memory import free_large_pages
+from cep.commands.kept_memory import are_taken_back, free_large_pages
 
 ZONES = """\
 Node 0, zone      DMA      0      0      0      0      0      0      0      0      1      1      3
@@ -25,6 +25,7 @@ from pathlib import Path
 from cep.commands import kept_memory
 
 kept_memory.free_large_pages = lambda: FREE
+kept_memory.are_taken_back = lambda: TAKEN
 kept_memory.keep_memory()
 import numpy as np
 
@@ -44,10 +45,11 @@ print(before < 100, again.ctypes.data == place, resident() - before >= 70, has_l
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these functions")
 
 
-def printed(free: int, addresses: int | None = None) -> str:
+def printed(free: int, addresses: int | None = None, *, are_taken: bool = False) -> str:
     """Return what `MEMORY` prints if so many large pages are free, and so many addresses are allowed."""
+    code = MEMORY.replace("FREE", str(free)).replace("TAKEN", str(are_taken))
     done = subprocess.run(
-        [sys.executable, "-c", MEMORY.replace("FREE", str(free))],
+        [sys.executable, "-c", code],
         capture_output=True, text=True, check=False,
         env={name: value for name, value in os.environ.items() if name != "NUMPY_MADVISE_HUGEPAGE"},
         preexec_fn=None if addresses is None
@@ -61,6 +63,7 @@ def printed(free: int, addresses: int | None = None) -> str:
 def test_freed_memory_is_used_again_whatever_pages_the_system_has() -> None:
     assert printed(free=1024) == "True True True True"
     assert printed(free=1023) == "True True True False"
+    assert printed(free=1024, are_taken=True) == "True True True False"
 
 
 @glibc
@@ -76,3 +79,23 @@ def test_the_pages_that_are_free_are_counted(tmp_path: Path) -> None:
     state.write_text(ZONES.replace("1971", "many"))
     assert free_large_pages(state) == 0
     assert free_large_pages(tmp_path / "missing") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "expected"),
+    [
+        ("0x0005", "0110010", True),
+        ("0x0005", "0110001", False),
+        ("0x0002", "0110010", False),
+        ("x", "", False),
+    ],
+)
+def test_a_host_that_takes_free_pages_back_is_noticed(
+    tmp_path: Path, kind: str, features: str, expected: bool
+) -> None:
+    for name, of_kind in (("virtio0", "none"), ("virtio1", kind)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "device").write_text(f"{of_kind}\n")
+        (tmp_path / name / "features").write_text(f"{features}\n")
+    assert are_taken_back(tmp_path) is expected
+    assert not are_taken_back(tmp_path / "missing")
