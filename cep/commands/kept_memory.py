@@ -41,7 +41,7 @@ def keep_memory() -> None:
         has_large = not _is_limited() and free_large_pages() * _LARGE >= 2 * _HEAP and not are_taken_back()
         if has_large:
             _use_large_pages(library)
-    # numpy requests large pages for its own arrays, unless it is told not to.
+    # numpy requests large pages for its own arrays unless this is 0.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", str(int(has_large)))
     # Arrow's own allocator returns memory that the next block requests again: up to a sixth of a run.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

@@ -623,7 +623,7 @@ def test_a_match_over_ten_events_loads_and_starts_nothing_that_it_does_not_need(
     assert (done.returncode, done.stderr.split()[:2]) == (0, ["events", "10"]), done.stderr
     loaded, process = done.stdout.splitlines()
     assert not_needed(json.loads(loaded)) == []
-    assert process == "100000 1"
+    assert process == "500000 1"
 
 
 def not_needed(loaded: Iterable[str]) -> list[str]:
