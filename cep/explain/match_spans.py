@@ -34,7 +34,7 @@ def _text(value: Any) -> str:
 
 
 def spans_of_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
-    """Yield a span for each match of rows that are such (`is_match`)."""
+    """Yield a span for each match, from rows of matches (`is_match`)."""
     rows_of: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         rows_of.setdefault(row["match_id"], []).append(row)

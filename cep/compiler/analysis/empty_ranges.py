@@ -83,7 +83,7 @@ def _has_order(value: Any) -> bool:
 
 
 def _narrow(known: _Range, operator: str, value: Any, kind: Type) -> None:
-    """Between two whole numbers next to each other is no other one."""
+    """Narrow a range. Of whole numbers, `> 3` means the same as `>= 4`."""
     if kind is Type.BIGINT and operator in ("<", ">") and math.isfinite(value):
         if operator == ">":
             operator, value = ">=", math.floor(value) + 1

@@ -238,8 +238,8 @@ class MessagePlanner:
     ) -> tuple[list[tuple[int, MessageRange]], dict[str, int]]:
         """Return the same of messages that a run has read, and by partition how many are gone.
 
-        Those of a log that was deleted and recreated are, and those of a shard that no longer exists. What
-        retention has removed of a partition is found when it is read.
+        Gone are the messages of a log that was deleted and recreated, and of a shard that no longer exists.
+        What retention has removed of a partition is found when it is read.
         """
         bounds, gone = between(start, end), dict[str, int]()
         before, then, there = identities(start), identities(end), self._known_places()
