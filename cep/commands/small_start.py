@@ -89,8 +89,10 @@ def _ir_types() -> dict[str, Any]:
 
 def _arrow_with_one_function() -> dict[str, Any]:
     of_c = vars(importlib.import_module("pyarrow._compute"))
-    listed = {"list_functions": lambda: ["utf8_zero_fill"]}  # Arrow gives this one a second name
-    registry = SimpleNamespace(**listed, get_function=of_c["function_registry"]().get_function)
+    all_functions = of_c["function_registry"]()
+    second = ["utf8_zero_fill"]  # Arrow 21 and later have a second name for this one
+    named = [name for name in second if name in all_functions.list_functions()]
+    registry = SimpleNamespace(list_functions=lambda: named, get_function=all_functions.get_function)
     return {**of_c, "function_registry": lambda: registry}
 
 
