@@ -134,6 +134,8 @@ def _require_no_nulls(table: pa.Table, name: str, stream: Stream) -> None:
 
 def _arrow_table(stream: Stream, events: Any) -> pa.Table | None:
     """Return a table as an Arrow table; None: the events are not a table."""
+    if isinstance(events, pa.Table):  # not by `__arrow_c_stream__`: pyarrow 18 crashes on some dictionaries
+        return events
     if not _is_frame(events, "pandas") and not hasattr(events, "__arrow_c_stream__"):
         return None
     # Values of other columns need not be of one type, nor of one that Arrow has.

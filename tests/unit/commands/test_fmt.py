@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -79,13 +80,26 @@ def test_line_ends_and_links_stay(folder: Path) -> None:
     assert fmt(folder).output == "changed 0 of 2 files\n", "a link to a file is that file"
 
 
+def _write_to_reader(pipe: Path, process: subprocess.Popen[str]) -> None:
+    """Write to a pipe once the process reads it, unless that ends before."""
+    while process.poll() is None:
+        try:
+            descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads it yet
+            time.sleep(0.01)
+            continue
+        with os.fdopen(descriptor, "w") as file:
+            file.write(OTHER)
+        return
+
+
 @pytest.mark.parametrize("options", [[], ["--diff"]])
 def test_a_pipe_is_read_once_and_not_written(folder: Path, options: list[str]) -> None:
     os.mkfifo(folder / "pipe")
     line = [sys.executable, "-m", "cep", "fmt", "pipe", *options]
     with subprocess.Popen(line, cwd=folder, stdout=-1, stderr=-1, text=True) as process:
-        (folder / "pipe").write_text(OTHER)
         try:
+            _write_to_reader(folder / "pipe", process)
             output, error = process.communicate(timeout=20)
         finally:
             process.kill()
