@@ -9,7 +9,7 @@ _WITHOUT_PANDAS = (
 """Verbs that end soon, need no pandas and start no Spark, unless a checkpoint is on remote storage."""
 
 _ALSO_ON_SPARK = ("backtest", "scorecard", "tune")
-"""Verbs of which the same holds without `--spark`."""
+"""Verbs for which the same is true without `--spark`."""
 
 
 def start() -> None:

@@ -53,7 +53,7 @@ def rule_names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def parameters_of(value: Any) -> Mapping[str, str]:
-    """Return the argument `parameters`. Raises InputError: it is no dictionary of texts (E0827)."""
+    """Return the argument `parameters`. Raises InputError: it is not a dictionary of texts (E0827)."""
     given = {} if value is None else value
     if not isinstance(given, Mapping) or not all(
         isinstance(text, str) for pair in given.items() for text in pair

@@ -106,7 +106,7 @@ def beside_rule(path: Path) -> Path:
 
 
 def _is_of_events(path: Path) -> bool:
-    """Say whether the ending of a file's name is that of a format of events."""
+    """Return whether the ending of a file's name is that of a format of events."""
     if path.name.endswith(SUFFIXES):
         return False
     from cep.formats.registry import format_of_name  # loads the formats

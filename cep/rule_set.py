@@ -49,10 +49,10 @@ RETRACT = "retract"
 """The `KIND` of a row that withdraws a row; the kind of the others is `MATCH`."""
 
 ENDED_BY = "ended_by"
-"""What rows of matches have besides, where the wall clock may end waits: `BY_EVENT` or `BY_CLOCK`."""
+"""An additional column of matches if the wall clock may end waits: `BY_EVENT` or `BY_CLOCK`."""
 
 RULE_VERSION = "rule_version"
-"""What rows of matches have besides, if asked for: the version of their rule (`ProgramIdentity.versions`)."""
+"""An additional column of matches, on request: the version of their rule (`ProgramIdentity.versions`)."""
 
 BY_EVENT, BY_CLOCK = "event", "clock"
 """Whether events or the wall clock moved the watermark that let a row out."""
@@ -370,7 +370,7 @@ class RuleSet:
     def met_by_program(self, numbers: Sequence[Sequence[int]]) -> dict[str, int]:
         """Return the numbers above 0 of `events_met` unchanged, by ``stream: first rule of the program``.
 
-        They add up over key groups. An event may be in one group for one program, in another for another.
+        They add up over key groups. An event may be in different groups for different programs.
         """
         return {
             f"{stream.name}: {program.rules[0].name}": number

@@ -28,9 +28,9 @@ def writing(path: str | Path) -> Iterator[None]:
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a file to write in place of `path`, which it replaces when all is written; folders are created.
 
-    After an error `path` is as before. A link remains, and so does the mode of the file. What is no regular
-    file (a pipe, `/dev/stdout`), or is in a folder where no file may be created, is written itself.
-    Raises InputError: `path` cannot be written.
+    After an error `path` is as before. A link remains, and so does the mode of the file. A path that is not a
+    regular file (a pipe, `/dev/stdout`), or is in a folder where no file may be created, is written to
+    directly. Raises InputError: `path` cannot be written.
     """
     with writing(path):
         place = Path(path).resolve()

@@ -487,7 +487,9 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
 
 
 def _of_left_out(problem: Diagnostic, schemas: Mapping[str, StructType]) -> Diagnostic:
-    """Return a problem of a rule; of a column that a DataFrame has, but its stream lacks, with the reason."""
+    """Return a problem of a rule. If it is about a column that a DataFrame has and its stream lacks, add the
+    reason.
+    """
     for name, schema in schemas.items():
         for column in schema:
             found = left_out(column)

@@ -125,9 +125,9 @@ class Backtest:
 def backtest(rules: RuleSet, chunks: Chunks, scope: Scope) -> Backtest:
     """Return the alerts of `rules` over all events of `chunks` that are in `scope`.
 
-    The input is complete, as in `match_chunks`, and shadow rules count as others. Rules also see the events
-    before and after the range of dates, so the alerts are those of a run over everything that end in the
-    range.
+    The input is complete, as in `match_chunks`, and shadow rules count like other rules. Rules also see the
+    events before and after the range of dates, so the alerts are those of a run over everything that end in
+    the range.
     """
     of_events, of_versions = Extent(scope), Extent(scope)
     wanted = {

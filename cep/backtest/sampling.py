@@ -119,7 +119,7 @@ def _groups(programs: Sequence[Program]) -> list[set[Column]]:
 
 
 def _is_exact(program: Program, place: int) -> bool:
-    """Say whether a value has the same text everywhere; floating-point numbers and times do not."""
+    """Return whether a value has the same text everywhere; floating-point numbers and times do not."""
     return program.type_of(program.key_columns[place]) in (Type.STRING, Type.BIGINT, Type.BOOLEAN)
 
 

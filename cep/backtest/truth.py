@@ -242,7 +242,7 @@ def _columns_of_csv(path: str) -> list[str]:
 
 
 def _columns_of_json(path: str) -> list[str]:
-    """Return the fields of all lines; a line that is no object is refused when the rows are read."""
+    """Return the fields of all lines; a line that is not an object is refused when the rows are read."""
     names: dict[str, None] = {}
     for lines in line_blocks(path, BLOCK_BYTES):
         for line in lines:

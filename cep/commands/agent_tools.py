@@ -189,7 +189,7 @@ def explain(
 
 
 def test(access: Access, rules: Sequence[str]) -> dict[str, Any]:
-    """Return the results of the tests beside rules."""
+    """Return the results of the tests beside the rules."""
     paths, _ = access.rules(rules, None)
     files = test_files(paths)
     for file in files:

@@ -82,7 +82,7 @@ def _row(gap: Gap, rule: str | None) -> dict[str, Any]:
 
 
 def listed(names: Sequence[str]) -> str | None:
-    """Return the first names, and how many there are more; None: there are none."""
+    """Return the first names, and how many more there are; None: there are no names."""
     more = [f"{len(names) - _SHOWN:,} more"] if len(names) > _SHOWN else []
     return ", ".join([*names[:_SHOWN], *more]) or None
 

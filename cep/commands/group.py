@@ -38,7 +38,7 @@ class ErrorReportingGroup(click.Group):
     """A group of commands that shows errors as text, never as a traceback."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Return what is left for the verb. Raises UsageError: an argument is empty."""
+        """Return the arguments that remain for the verb. Raises UsageError: an argument is empty."""
         # None if the shell has closed it. Output that is written then is an error, messages are not.
         if sys.stdout is None:
             sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")

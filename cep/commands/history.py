@@ -220,7 +220,9 @@ class Runner:
             self.watched.line.clear()
 
     def seen(self, column: str | None) -> pa.ChunkedArray | None:
-        """Return finite values of a column of numbers, on Spark some quantiles; None: it is none."""
+        """Return finite values of a column of numbers, on Spark some quantiles; None: it is not such a
+        column.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 

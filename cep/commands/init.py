@@ -129,7 +129,7 @@ def init(folder: Path, quiet: bool) -> None:
 
 
 def write_files(texts: Mapping[Path, str], instead: str, *, quiet: bool) -> None:
-    """Write texts to new files, and say so.
+    """Write texts to new files, and print the names of the files.
 
     Raises InputError with the help `instead`: one of the files exists, so none was written (E0661).
     """

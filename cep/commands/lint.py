@@ -1,4 +1,4 @@
-"""`cep lint` says what rules lack to be trusted."""
+"""`cep lint` says what rules lack before they can be trusted."""
 
 from __future__ import annotations
 

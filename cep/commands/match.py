@@ -245,7 +245,7 @@ class Reading:
 
 
 def require_order(rules: Sequence[Path], inputs: Sequence[str]) -> None:
-    """Refuse a rule file where events are due."""
+    """Refuse a rule file where events are expected."""
     from cep.language.front_ends import SUFFIXES
 
     given = next((text for text in inputs if text.endswith(SUFFIXES)), None)

@@ -136,8 +136,8 @@ def _reading(access: Access) -> Sequence[Callable[..., Any]]:
     ) -> dict[str, Any]:
         """Count the alerts of rules over files of events, by rule and day.
 
-        `parameters` replace values of PARAM. `truth` is a file of what there is to find: then the answer also
-        has precision and recall.
+        `parameters` replace values of PARAM. `truth` is a file that lists what there is to find. With it, the
+        answer also contains precision and recall.
         """
         return _answered(
             lambda: tools.backtest(access, rules, inputs, streams, parameters, from_time, to_time, truth)

@@ -97,7 +97,7 @@ def new(
 
 
 def _is_name(text: str) -> bool:
-    """Return whether a rule can have this name: a folder is none, nor are bytes that are no text."""
+    """Return whether a rule can have this name: not the name of a folder, and not bytes that are not text."""
     return text not in ("", "..") and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 

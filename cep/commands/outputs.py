@@ -12,7 +12,8 @@ import click
 def refuse_overwriting(outputs: Sequence[str | Path | None], read: Iterable[str | Path]) -> None:
     """Refuse an output that is one of the files in `read`, or that is named twice.
 
-    None and ``-`` are no files. `read` is only gone through if an output exists. Raises click.UsageError.
+    None and ``-`` are not files. The files in `read` are only compared if an output exists. Raises
+    click.UsageError.
     """
     paths = [Path(output) for output in outputs if output is not None and str(output) != "-"]
     for number, path in enumerate(paths):

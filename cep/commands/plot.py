@@ -192,7 +192,7 @@ def _json_rows(path: Path) -> _Rows:
 
 
 def _of_json(text: str | bytes) -> Any:
-    """Return the value of a text of JSON; None: it is none, or is nested too deep."""
+    """Return the value of a JSON text; None: it is not JSON, or is nested too deeply."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

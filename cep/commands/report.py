@@ -128,7 +128,9 @@ def _replay(given: Given, rule: str, tables: Mapping[str, pa.Table]) -> Replay |
 def _alerts(
     matches: pa.Table, measures: Mapping[str, Expression], replay: Replay | RowReplay
 ) -> list[Opening]:
-    """Return the latest alerts of a rule, each with what it opens. The rows of a view share ids."""
+    """Return the latest alerts of a rule, each with the part of the page that it opens. The rows of a view
+    share ids.
+    """
     rows: dict[tuple[str, datetime], dict[str, Any]] = {}
     for row in matches.to_pylist():
         if row.get(KIND) != RETRACT:

@@ -26,7 +26,7 @@ _KEY_VALUES: Mapping[Type, object] = {
 _VALUES = (Type.DOUBLE, Type.BIGINT, Type.STRING, Type.BOOLEAN)
 _SEEN = (Type.STRING, Type.BIGINT)
 _OF_MATCHES = frozenset(("rule", "match_id", "match_start", "match_end"))
-"""Columns that every match has, so they are no key. `cep.rule_set` has the list, and loads NumPy."""
+"""Columns that every match has, so they cannot be a key. `cep.rule_set` has the list, and loads NumPy."""
 
 YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 
@@ -112,7 +112,7 @@ def _chosen(
 def _passed_over(
     stream: Stream, types: tuple[Type, ...], *, key: str | None = None, value: str | None = None
 ) -> str:
-    """Return which columns of these types are taken only if they are chosen, as a part of a help text."""
+    """Return a part of a help text: the columns of these types that are taken only if they are chosen."""
     reasons = dict.fromkeys(stream.tie_break, "tie_break") | {key: "the key", value: "the value"}
     left = [one for one in stream.fields if one.name in reasons and one.type in types]
     listed = ", ".join(f"`{one.name}` ({reasons[one.name]})" for one in left)

@@ -57,9 +57,10 @@ _STAND_INS: dict[str, dict[str, Any]] = {
     "pyparsing.common": {"pyparsing_common": None, "_builtin_exprs": []},
     "pyparsing.testing": {"pyparsing_test": None},
 }
-"""The only things that packages use of modules that take long to load, as they are if nothing else uses them.
+"""The only parts that packages use of modules that take long to load, with the values that these parts have
+if nothing else uses the modules.
 
-None: it is the true one when an attribute of it is asked for.
+None: the real object, which is loaded when one of its attributes is used.
 
 Arrow asks whether an array is masked, and reads the docstrings of its functions to write others. numpy adds
 docstrings, and only annotations use its types of arrays. pyparsing offers its help for tests, which loads

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _NEVER = 1 << 62
-"""An event time that is no time of the years 1 to 9999."""
+"""An event time that is not in the years 1 to 9999."""
 
 format_option = table_or_json("json: a JSON object in each line.")
 _checkpoint = click.argument("checkpoint")
@@ -198,7 +198,7 @@ def _remembered(program: Program, sections: StateSections, key: str) -> Iterator
 
 
 def _typed_key(program: Program, key: str) -> pa.Table | None:
-    """Return a key that is written as on the command line, as one row; None: it is no key of the program."""
+    """Return a key from the command line as one row; None: it cannot be a key of the program."""
     import pyarrow as pa
 
     from cep.schema.stream import Field

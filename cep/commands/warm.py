@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TEXT = "compiling the engine: up to two minutes of processor time, once after an installation"
 
 LINE_SECONDS = 10.0
-"""Where each text is a line of its own, so much later it is said again how far it is."""
+"""Where each text is a line of its own, the progress is printed again after this time."""
 
 
 @click.command()

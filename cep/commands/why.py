@@ -65,8 +65,8 @@ def why(  # noqa: PLR0913 - an option of the command is an argument
 ) -> None:
     """Say why a rule of RULES matched for a key, or how far it came and what was missing.
 
-    RULES are files, directories, or one pipeline file, whose files of events are then read. With --checkpoint
-    RULES may be left out: the checkpoint has them.
+    RULES are files, directories, or one pipeline file, whose files of events are then read. With
+    --checkpoint, RULES may be omitted: the checkpoint contains the rules.
     """
     if checkpoint is not None:
         if inputs or at is not None or summary or parameters or streams is not None or not key:
@@ -127,7 +127,7 @@ def with_steps(found: Replay | RowReplay) -> Replay:
 
 
 def time_asked(text: str) -> int:
-    """Return the time of `--at` in microseconds since 1970. Raises click.UsageError: it is no time."""
+    """Return the time of `--at` in microseconds since 1970. Raises click.UsageError: it is not a time."""
     from cep.local.replay import time_of
 
     try:
@@ -239,7 +239,9 @@ def replayed(
 
 
 def _tell_malformed(dead: Sequence[pa.Table]) -> None:
-    """Say how much of the input is not events: a rule cannot see it, so it may be what is missing."""
+    """Print how many records of the input are not events: rules do not see these records, which may be what
+    is missing.
+    """
     n = sum(table.num_rows for table in dead)
     if n:
         first = next(table for table in dead if table.num_rows).slice(0, 1).to_pylist()[0]

@@ -316,7 +316,7 @@ class Windowing:
     """What makes a rule a window rule: a row at each window's end where `having` is TRUE (None: always).
 
     `where` says which events count; None: all. Values over a window are `cep.expression.Windowed`, whose
-    conditions have `where` in them. With FOR EACH the keys of `table` also have windows without events;
+    conditions include `where`. With FOR EACH the keys of `table` also have windows without events;
     `table_key` is its key in the order of the rule's key.
     """
 

@@ -44,7 +44,7 @@ _LOG = logging.getLogger("pygls.protocol.json_rpc")
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Let a record pass; a request that is refused is no fault, so it has no traceback."""
+    """Let a record pass; a request that is refused is not a fault, so it has no traceback."""
     if record.exc_info and isinstance(record.exc_info[1], JsonRpcInvalidParams):
         record.exc_info = None
     return True
@@ -152,7 +152,7 @@ def range_of(text: str, span: Span) -> types.Range:
 
 
 def diagnostic(problem: Diagnostic) -> types.Diagnostic:
-    """Return a problem as editors show it: what is wrong, what is wrong there, what to write instead."""
+    """Return a problem as editors show it: the fact, what is wrong there, and what to write instead."""
     text = problem.source.text if problem.source is not None else ""
     lines = [problem.title, problem.label, *(f"help: {line}" for line in problem.help.splitlines()[:1])]
     lines += problem.help.splitlines()[1:]

@@ -23,7 +23,7 @@ from cep.language.front_ends import read_rules
 
 
 class RenameError(ValueError):
-    """A name cannot be renamed, or not to this name; the text says why and what to do."""
+    """A name cannot be renamed, or cannot get this new name; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def rename(path: Path, offset: int, new: str | None, opened: Texts) -> tuple[Pla
 
 
 def applied(source: Source, edits: list[Edit]) -> str:
-    """Return a text after its own edits."""
+    """Return the text of a source after the edits that belong to it."""
     text = source.text
     of_text = [edit for edit in edits if edit.source.name == source.name]
     for edit in sorted(of_text, key=lambda edit: edit.span.start, reverse=True):

@@ -140,7 +140,7 @@ def _kind(arrow: Arrow) -> str:
 
 
 def _joined(arrows: Iterable[Arrow]) -> list[Arrow]:
-    """Return arrows of which no two have the same ends and kind; a label has a line for each."""
+    """Join the arrows that have the same ends and kind; a label has a line for each of them."""
     labels: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
     for arrow in arrows:
         labels[arrow.start, arrow.end, arrow.is_epsilon].append(arrow.label)

@@ -24,7 +24,9 @@ def feeds(rule: CompiledRule) -> Iterator[str]:
 
 
 def fed(rules: Sequence[CompiledRule]) -> Iterator[tuple[int, int, str]]:
-    """Yield which of `rules` reads which: the number of the rule read, that of the reader, and a label."""
+    """Yield which of `rules` reads which other: the number of the rule that is read, the number of the rule
+    that reads it, and a label.
+    """
     numbers = {rule.name: number for number, rule in enumerate(rules)}
     for number, rule in enumerate(rules):
         for stream in _read(rule):

@@ -14,7 +14,7 @@ _OF_EVENT = ("event_number", "event_variable", "event")
 
 
 def is_match(row: Any) -> bool:
-    """Return whether a row of a file is one of a match: its rule and id are texts, its times are times."""
+    """Return whether a row of a file belongs to a match: rule and id are texts, and its times are times."""
     return (
         isinstance(row, Mapping)
         and all(isinstance(row.get(name), str) for name in ("rule", "match_id"))
@@ -82,7 +82,7 @@ def _marks(rows: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
 
 
 def _us(time: Any) -> int | None:
-    """Return a time in microseconds since 1970; None: it is none, or is beyond the years 1 to 9999."""
+    """Return a time in microseconds since 1970; None: it is not a time, or is not in the years 1 to 9999."""
     if not isinstance(time, str | datetime):
         return None
     try:

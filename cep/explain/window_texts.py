@@ -62,7 +62,7 @@ def _written(program: Program, expression: Expression) -> Expression:
 
 
 def _parts(program: Program, place: tuple[int, int]) -> list[Expression]:
-    """Return the parts of a condition, without the test of which stream an event is of."""
+    """Return the parts of a condition, without the test of which stream an event belongs to."""
     word, bit = place
     refined = (*program.joins.refined, *program.refined)
     whole = [program.predicates[word][bit], *(rest for *of, rest in refined if (*of,) == place)]
@@ -70,7 +70,7 @@ def _parts(program: Program, place: tuple[int, int]) -> list[Expression]:
 
 
 def _is_given(part: Expression) -> bool:
-    """Return whether a part is always TRUE, or a test of which stream an event is of."""
+    """Return whether a part is always TRUE, or only tests which stream an event belongs to."""
     if isinstance(part, Call) and part.function == "or":
         return all(isinstance(arg, RoleTest) for arg in part.args)
     return isinstance(part, RoleTest) or (isinstance(part, Literal) and part.value is True)

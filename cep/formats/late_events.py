@@ -31,7 +31,8 @@ LATE_COLUMN = "_late_seconds"
 _SECOND_US = 1e6
 
 _ENDED_US = 1 << 61
-"""Only the end of the input (`cep.engine.event_time.watermark.END_OF_TIME_US`) passes an event by so much."""
+"""Only the end of the input (`cep.engine.event_time.watermark.END_OF_TIME_US`) passes an event by this much.
+"""
 
 
 def late_schema(stream: Stream) -> pa.Schema:

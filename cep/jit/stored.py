@@ -311,7 +311,7 @@ def _private_name() -> str:
 
 
 def _make(folder: Path) -> None:
-    """Create a folder, in one that only this user can change if that is created, too."""
+    """Create a folder. If the folder that contains it is created, too, only this user can change that one."""
     folder.parent.mkdir(0o700, parents=True, exist_ok=True)
     _check_private(folder)
     folder.mkdir(exist_ok=True)

@@ -45,7 +45,7 @@ _DURATION_HELP = (
 )
 
 PARAMETER = re.compile(r"\$\{\w{1,60}\}|\{\{? ?\w{1,60} ?\}?\}|[$:@]\w{1,60}|%\(\w{1,60}\)s|\?")
-"""A parameter as other languages and templates write it, where a value is due."""
+"""A parameter as other languages and templates write it, where a value is expected."""
 
 _SURE_PARAMETER = re.compile(r"\$\w{1,60}|\$\{\w{1,60}\}|\{\{ ?\w{1,60} ?\}\}")
 """A parameter wherever it is."""
@@ -530,7 +530,9 @@ class Cursor:
         return name, value
 
     def parameters_help(self) -> str:
-        """Return what may be meant by a name where a constant is due, if the rule has parameters."""
+        """Return which parameter may be meant by a name where a constant is expected, if the rule has
+        parameters.
+        """
         is_name = self.is_name() and not self.starts_clause()
         return (
             did_you_mean(self.now.text, self.parameters, "parameters") if is_name and self.parameters else ""

@@ -52,7 +52,7 @@ _COLUMNS = RESERVED - {
     *("AND", "AS", "BETWEEN", "ELSE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "RLIKE"),
     *("THEN", "TRUE", "WHEN"),
 }
-"""Reserved words that are never right where a value is due, so that a column of that name is intended."""
+"""Reserved words that are never right where a value is expected, so a column of that name is intended."""
 
 _BEHIND_VALUE = frozenset(
     ("AND", "AS", "BETWEEN", "ELSE", "IN", "IS", "LIKE", "NOT", "OR", "RLIKE", "THEN", "WHEN")
@@ -216,7 +216,7 @@ class ExpressionReader(Cursor):
         return ast.Like(operand, operator, text_of(self.take()), negated, self.span_from(start))
 
     def text_parameter(self, example: str = "") -> ast.Text | None:
-        """Read the name of a parameter where a text is due; None: something else is next."""
+        """Read the name of a parameter where a text is expected; None: something else is next."""
         named = self.parameter(ast.Kind.TEXT, example)
         return None if named is None else ast.Text(str(named[1].value), named[0].span, named[0])
 

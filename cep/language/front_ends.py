@@ -91,7 +91,8 @@ def is_rule_text(text: str) -> bool:
 def read_rules(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
     """Return the rules and the problems of a text.
 
-    The ending of the source's name determines the language, otherwise the text; the default is `RULE_TEXT`.
+    The ending of the source's name determines the language. If it does not, the text does. The default is
+    `RULE_TEXT`.
     """
     by_name = [front_end for front_end in FRONT_ENDS if source.name.endswith(front_end.suffixes)]
     by_text = (front_end for front_end in FRONT_ENDS if front_end.recognizes(source.text))

@@ -1,6 +1,7 @@
 """The parameters of rules: constants with a name (`PARAM small = 5`), which `--set small=4` replaces.
 
-A parameter has its value before anything is typed. Each place that names it keeps its own position.
+A parameter has its value before anything is typed. Each place that names it keeps its own position in the
+text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def parameters_read(rule: ast.Rule) -> set[str]:
 
 
 def named_values(node: Any) -> Iterator[ast.Name]:
-    """Yield the places of parameters in a syntax tree where a number, a duration or a pattern is due."""
+    """Yield the parameters in a syntax tree that replace a number, a duration or a pattern."""
     if isinstance(node, ast.ParameterValue):
         yield node.name
     elif isinstance(node, ast.Text):

@@ -176,7 +176,7 @@ class _Parser(PatternReader):
     def _end_of_parentheses(self) -> int:
         """Return the place of the parenthesis on this line that closes the one at the cursor, if it is near.
 
-        Words of clauses in parentheses, ``(SELECT x FROM t)``, begin no clause.
+        Words of clauses in parentheses, ``(SELECT x FROM t)``, do not begin a clause.
         """
         depth = 0
         for end in range(self.at, min(self.at + _MAX_PARENTHESES, len(self.tokens))):

@@ -15,7 +15,7 @@ from cep.language import ast
 from cep.language.grammar import Lexeme, tokens
 
 ALLOWABLE = frozenset((*LINT, *WARNINGS, "W0652")) - {"W0540", "W0541", "W0542"}
-"""Codes that a comment may allow. What is wrong with such a comment is not among them."""
+"""Codes that a comment may allow. The codes for problems with such a comment are not among them."""
 
 _FORM = "write: -- lint: allow W0538 because the name says it"
 _COMMENT = re.compile(r"--+\s*lint\s*:")

@@ -1,4 +1,7 @@
-"""What rules lack to be trusted: tests, names, bounds. Each finding is a warning with a place in the rule."""
+"""What rules lack before they can be trusted: tests, names, bounds.
+
+Each finding is a warning with a place in the rule.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +200,7 @@ def _of_tests(tree: ast.Rule, tested: Tested) -> Iterator[_Finding]:
 
 
 def _of_cost(rule: CompiledRule) -> Iterator[_Finding]:
-    """Yield what costs much, by what the rule compiles to."""
+    """Yield what costs much in a rule, according to what the rule compiles to."""
     tree, n_states = rule.tree, len(rule.automaton.states)
     if n_states > MAX_STATES:
         title = f"the automaton has {n_states:,} states"

@@ -18,7 +18,8 @@ from cep.schema.stream import Stream
 class Arrived:
     """More events of `stream`, how late each is, and the latest event time of all streams so far.
 
-    `late_us` is int64[n]: by how many microseconds the watermark had passed the event; below 0 it had not.
+    `late_us` is int64[n]: how many microseconds the watermark was past the time of the event; below 0: the
+    watermark had not reached it.
     """
 
     stream: Stream

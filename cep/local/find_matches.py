@@ -61,8 +61,8 @@ def find_matches(
 
     No row is late, and the order of the rows does not matter. After the last row, every window closes. A row
     that would be a dead letter elsewhere, such as one with a time outside the stream's ``valid_time``, is an
-    error. A row whose key is NULL is no error: it belongs to no key and matches nothing. As with a DataFrame,
-    a row may be ahead of the others by any time: ``max_ahead`` has no effect.
+    error. A row whose key is NULL is not an error: it belongs to no key and matches nothing. As with a
+    DataFrame, a row may be ahead of the others by any time: ``max_ahead`` has no effect.
 
     Parameters
     ----------

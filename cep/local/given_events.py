@@ -104,9 +104,10 @@ def event_table(stream: Stream, events: Any) -> pa.Table:
 
 
 def _require_usable(table: pa.Table, stream: Stream, order: npt.NDArray[np.int64]) -> None:
-    """Refuse rows that every other run makes dead letters; row i of the table was given as `order[i]`.
+    """Refuse rows that would become dead letters in any other run; row i of the table was given as row
+    `order[i]`.
 
-    A row with a NULL in its key remains: it belongs to no key, and its rules match nothing with it.
+    A row with a NULL in its key remains: it belongs to no key, and no rule matches anything with it.
     """
     for bad, reason in unusable(table, stream, (), AheadGuard(ANY_TIME_US)):
         if bad.any():
@@ -266,7 +267,7 @@ def _typed(values: pa.Array, field: Field) -> pa.Array:
 
 
 def _has_time_of_day(times: pa.Array, field: Field) -> Mask:
-    """Return which values of a date are no midnight in UTC."""
+    """Return which values of a date are not midnight in UTC."""
     if field.ddl != "date":
         return np.zeros(len(times), dtype=bool)
     return where_true(pc.not_equal(pc.multiply(pc.divide(times, _DAY_US), _DAY_US), times))
@@ -394,7 +395,7 @@ def _is_whole(value: float | Decimal) -> bool:
 
 
 def _is_missing(value: Any, field: Field) -> bool:
-    """Return whether a value stands for NULL: `pandas.NA`, NaT, and NaN where it is no number."""
+    """Return whether a value stands for NULL: `pandas.NA`, NaT, and NaN where it is not a number."""
     if isinstance(value, list | dict) or (field.type is Type.DOUBLE and isinstance(value, float | Decimal)):
         return False
     if isinstance(value, Decimal):

@@ -339,7 +339,9 @@ def run_once(
 
 
 def _of_events(one: Built) -> Built:
-    """Return a rule; a window rule as the rule whose matches are the events that count: those of WHERE."""
+    """Return a rule. For a window rule, return a rule whose matches are the events that count: those that
+    WHERE accepts.
+    """
     rule = one.rule
     if rule.windowing is None:
         return one

@@ -36,7 +36,8 @@ def junit(suites: Mapping[str, Sequence[Test]]) -> str:
 
 
 def by_file(files: Iterable[str], problems: Iterable[Diagnostic]) -> str:
-    """Return a suite for each of `files`, whose tests are its problems; without one it has one that passed.
+    """Return a suite for each of `files`. Its tests are its problems; without a problem, it has one test that
+    passed.
 
     A problem without a file is in a separate suite.
     """

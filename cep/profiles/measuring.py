@@ -23,7 +23,7 @@ MOST_GAPS = 1 << 18
 
 
 class _Column:
-    """What is known of a column so far."""
+    """What is known about a column so far."""
 
     def __init__(self, field: Field) -> None:
         self.field = field
@@ -51,7 +51,7 @@ class _Column:
             self.counts = None
 
     def profile(self) -> ColumnProfile:
-        """Return what is known so far."""
+        """Return the profile of the values read so far."""
         counts = None
         if self.counts is not None:
             ordered = sorted(self.counts.items(), key=lambda item: (-item[1], str(item[0])))

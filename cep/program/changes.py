@@ -72,12 +72,12 @@ class Refusal:
 class Changes:
     """The verdict about a change of rules.
 
-    - `rules`: each rule of now, in order, then those that are gone.
+    - `rules`: each of the new rules, in order, then those that are gone.
     - `inputs`: the streams and tables that are new or gone.
     - `refusals`: if there are any, nothing of the state can be taken over.
-    - `taken_from`: of each program of now the number of the program whose state it takes over; None: it has
-      none.
-    - `other_having`: the window rules that continue, but judge their windows by another HAVING.
+    - `taken_from`: for each program of the new rules, the number of the program whose state it takes over;
+      None: it takes over no state.
+    - `other_having`: the window rules that continue, but have another HAVING.
     - `has_corrections`: whether late events correct matches.
     """
 
@@ -166,7 +166,7 @@ class _Judged:
         self.taken_from = tuple(taken)
 
     def _source(self, number: int, taken: Sequence[int | None]) -> int | None:
-        """Return the program before whose state program `number` takes over: that with most of its rules."""
+        """Return the earlier program whose state program `number` takes over: it has most of its rules."""
         n_kept = {
             source: sum(
                 then.number == source and self._verdict(then, self.now_by_name[rule.name])[0] in KEPT
@@ -318,7 +318,7 @@ _REPORTED = frozenset(("measures", "registers", "columns"))
 
 
 def _obstacles(then: _Placed, now: _Placed) -> Iterator[str]:
-    """Yield why the open runs of a rule that has changed cannot continue; nothing: they can."""
+    """Yield the reasons why the open runs of a rule that has changed cannot continue; none: they can."""
     before, after = dict(then.identity.parts), dict(now.identity.parts)
     parts = {name for name in PARTS if before.get(name) != after.get(name)}
     yield from _read_otherwise(then, now)
@@ -339,7 +339,7 @@ def _obstacles(then: _Placed, now: _Placed) -> Iterator[str]:
 def _read_otherwise(then: _Placed, now: _Placed) -> Iterator[str]:
     """Yield which columns that the rule does not only report are read from the data in another way.
 
-    What its open runs and windows know of such a column is of other data than what the next events have.
+    What its open runs and windows contain of such a column comes from other data than the next events.
     """
     before = columns_that_decide(then.program, then.rule)
     for name, field in columns_that_decide(now.program, now.rule).items():
@@ -447,7 +447,7 @@ def _inputs(programs: Sequence[Program]) -> dict[str, Stream]:
 
 
 def _other_inputs(before: Sequence[Program], now: Sequence[Program]) -> Iterator[Refusal]:
-    """Yield in what streams and tables that both read are declared otherwise."""
+    """Yield how the declarations of streams and tables that both read differ."""
     read = [{column for program in programs for column in program.read_columns} for programs in (before, now)]
     then = _inputs(before)
     for name, stream in _inputs(now).items():

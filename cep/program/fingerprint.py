@@ -601,7 +601,7 @@ class _Expressions:
 def joined_meanings(program: Program, *, names_tables: bool = False) -> dict[str, bytes]:
     """Return the meaning of each joined table, by `table_name`, and of each column of versions, in 16 bytes.
 
-    Their numbers change when rules are added. With `names_tables`, a table is only its name.
+    Their numbers change when rules are added. With `names_tables`, the meaning of a table is only its name.
     """
     found: dict[str, bytes] = {}
     for number, joined in enumerate(program.joins.tables):
@@ -652,7 +652,7 @@ def _told_window(window: Window) -> list[_Value]:
 
 
 def _told_table(rule: WindowRule, meanings: Mapping[str, bytes]) -> list[_Value]:
-    """Return the table whose keys have windows without events; nothing: none."""
+    """Return the meaning of the table whose keys have windows without events; empty: there is none."""
     return [] if rule.table is None else [meanings[table_name(rule.table)]]
 
 

@@ -356,7 +356,7 @@ def _register_differences(then: Sequence[StoredRegister], now: Sequence[StoredRe
 
 
 def held_value(label: str) -> str:
-    """Return what a register holds, as a rule has it: ``b.x`` is the last one of `b`."""
+    """Return what a register holds, as it is written in a rule: ``b.x`` is the x of the last event of `b`."""
     if not label.startswith(("LAST(", "FIRST(")) or not label.endswith(", 0)"):
         return label
     value = label.removesuffix(", 0)")

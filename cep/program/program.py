@@ -136,7 +136,7 @@ class Program:
     `windows` are computed once events are in order, then `computed`, named expressions over an event and its
     windows. For a predicate that reads them, `predicates` has the part that does not, and `refined` its word,
     its bit and the rest. `joins` are computed before windows. `context_columns` are the columns of a prepared
-    event that all this reads.
+    event that joins, windows and these expressions read.
 
     All rules are window rules (`has_window_rules`), or none is. All are views (`has_views`), or none is.
     """

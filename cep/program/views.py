@@ -18,9 +18,9 @@ CHANGE_US = "_us"
 """Column of a change: its time as BIGINT, microseconds since 1970."""
 
 REVISION, KIND = "revision", "kind"
-"""What rows of matches have besides, where late events correct them, and in views.
+"""The additional columns of rows of matches that late events may correct, and of rows of views.
 
-A row replaces those of its `match_id` with a lower revision. Its kind says that it is there, or withdrawn.
+A row replaces those of its `match_id` with a lower revision. Its kind says whether it is valid or withdrawn.
 """
 
 

@@ -11,7 +11,7 @@ from cep.rule_tests.expected import compared, shown_row
 
 
 def check_case(tests: RuleTests, case: Case) -> list[Diagnostic]:
-    """Return what is wrong with a case, delivered in all ways; nothing: it passes."""
+    """Return what is wrong with a case, delivered in all ways; empty: it passes."""
     rules = tests.compiled.rule_set
     written: list[Row] = []
     try:

@@ -68,7 +68,7 @@ class Mutated:
 
 
 Change = tuple[Any, Span, str]
-"""What stands in place of a node, the place of the change, and what it says."""
+"""What replaces a node, the place of the change, and the text that describes it."""
 
 
 def mutate(tests: RuleTests) -> Mutated:
@@ -100,7 +100,7 @@ def mutants(rule: ast.Rule) -> Iterator[Mutant]:
 
 
 def _compiled(tests: RuleTests, mutant: Mutant) -> RuleSet | None:
-    """Return the rules of a test file with one of them changed; None: the change makes no sound rule."""
+    """Return the rules of a test file with one of them changed; None: the changed rule is not valid."""
     trees = [
         mutant.tree if rule.tree.name == mutant.tree.name else rule.tree for rule in tests.compiled.rules
     ]

@@ -35,12 +35,12 @@ Item = tuple[str, int]
 def read_match(text: str) -> dict[str, Any]:
     """Return the match in a text: a JSON line as `cep match` writes it.
 
-    Raises InputError (E0676): it is none.
+    Raises InputError (E0676): it is not a match.
     """
     try:
         found: dict[str, Any] = json.loads(text.strip().split("\n")[0])
         for name in ("match_start", "match_end"):
-            time_of(found[name])  # TypeError: it is no object
+            time_of(found[name])  # TypeError: it is not an object
     except (ValueError, TypeError, KeyError, RecursionError):
         found = {}
     if not all(isinstance(found.get(name), str) for name in ("rule", "match_id")):

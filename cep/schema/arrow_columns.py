@@ -95,7 +95,7 @@ def _field_without_views(field: pa.Field) -> pa.Field:
 
 
 def fits(kind: pa.DataType, field: Field) -> bool:
-    """Say whether a column of an Arrow type can be read as a field."""
+    """Return whether a column of an Arrow type can be read as a field."""
     kind = without_views(kind)
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -132,7 +132,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _has_type(kind: pa.DataType, declared: ColumnType) -> bool:
-    """Say whether values of an Arrow type are of an opaque type, or of a part of one."""
+    """Return whether values of an Arrow type are of an opaque type, or of a part of one."""
     inside: list[pa.DataType] = []
     match declared.name:
         case "binary":

@@ -241,7 +241,8 @@ class Stream:
     event time is not a column of the data: it is estimated. The event time of a static `table` is empty.
 
     The functions that use a stream refuse one that a streams file could not declare: with an InputError a
-    setting of another type (E0827), with a RuleError another value, such as an event time that is no column.
+    setting of another type (E0827), with a RuleError another value, such as an event time that is not a
+    column.
     """
 
     name: str

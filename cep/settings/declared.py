@@ -59,7 +59,7 @@ class More(TypedDict, total=False):
     """What a declaration may say about a setting, apart from its type and its default."""
 
     name: str
-    """Its name in the file, if the field has another one."""
+    """Its name in the file, if the field has a different one."""
     unless: str
     """A setting in whose presence this one need not be given."""
     not_with: str

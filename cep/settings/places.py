@@ -37,7 +37,7 @@ Place = tuple[tuple[str, ...], tuple[str | int, ...]]
 
 
 def read_place(document: Document, node: yaml.Node) -> Place | None:
-    """Return where a value is, or None after a report."""
+    """Return the place of a value, or None after a report."""
     text = document.text(node, "`field`")
     if text is None:
         return None

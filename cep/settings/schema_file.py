@@ -73,7 +73,7 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
     RuleError
         The file is wrong, or it cannot be read. The error contains every problem of the file.
     InputError
-        `path` is no path (E0827).
+        `path` is not a path (E0827).
     """
     path = path_of("path", path)
     try:

@@ -132,7 +132,7 @@ def path_of(document: Document, node: yaml.Node, what: str, folder: Path) -> str
 
 
 def has_no_nul(document: Document, node: yaml.Node, text: str) -> bool:
-    """Return whether a text can be a path or an option of a library; anything else is a problem."""
+    """Return whether a text can be a path or an option of a library; report a problem if not."""
     if "\0" in text:
         document.problem("E0402", "a value contains a NUL character", node, "no path has one", "remove it")
         return False
@@ -140,7 +140,7 @@ def has_no_nul(document: Document, node: yaml.Node, text: str) -> bool:
 
 
 def _can_be_path(document: Document, node: yaml.Node, text: str) -> bool:
-    """Return whether the system takes a text as a path; anything else is a problem."""
+    """Return whether the system accepts a text as a path; report a problem if not."""
     if not has_no_nul(document, node, text):
         return False
     try:
@@ -158,7 +158,7 @@ def _can_be_path(document: Document, node: yaml.Node, text: str) -> bool:
 
 
 def check_place(document: Document, node: yaml.Node, path: str) -> bool:
-    """Return whether a path can be, and is below a root of the document; anything else is a problem."""
+    """Return whether a path is possible, and below a root of the document; report a problem if not."""
     if not _can_be_path(document, node, path):
         return False
     is_allowed = is_inside(path, document.roots)

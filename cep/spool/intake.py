@@ -23,7 +23,7 @@ MAX_GROUP_BYTES = 32 << 20
 
 _TEND_SECONDS = 1.0
 _ROOM_SECONDS = 1.0
-"""After the disk was full, it is tried again so much later."""
+"""If the disk was full, writing is tried again after this time."""
 
 _NO_ROOM = "E0616"
 

@@ -65,7 +65,7 @@ def why(replay: Replay, key: Sequence[Any], at_us: int | None = None, limit: int
     at_us
         Only the attempts and matches that were open at this event time, in microseconds. None: of all times.
     limit
-        Attempts at most, those that came furthest.
+        The maximum number of attempts: those that came furthest.
     """
     answer = Answer(replay, tuple(key), at_us)
     matches = answer.matches()
@@ -218,7 +218,7 @@ class Answer:
         return self._made(chain)[0] if life is None else life.rows
 
     def _made(self, chain: Chain) -> tuple[I64, bool]:
-        """Return the runs of a chain after its last event, which ended them, and whether a limit did."""
+        """Return the runs of a chain that ended at its last event, and whether a limit ended all of them."""
         if chain not in self._made_of:
             variable, event = self.lives.taken[chain]
             parent = self.lives.parents[chain]
@@ -291,7 +291,7 @@ class Answer:
         return until_us if until_us < _FAR_US else None
 
     def _deadline(self, row: I64) -> int:
-        """Return the last time at which a run may take an event, or an absence of it is not over."""
+        """Return the last time at which a run may take an event, or its timed absence is not yet over."""
         rule = self.watched.rule
         if rule.is_timed:
             return int(row[at.REGISTER + n_registers(rule) + at.DEADLINE_US])
@@ -432,7 +432,7 @@ class Answer:
         return moments[number].n_dropped > (moments[number - 1].n_dropped if number else 0)
 
     def _skipping(self, number: int) -> Chain | None:
-        """Return the chain of a match of the moment; None: there is none."""
+        """Return the chain of a match that was found at a moment; None: there was no match."""
         moment = self.watched.moments[number]
         found = moment.matches[moment.matches[:, at.MATCH_TIMED_OUT] == 0]
         if not len(found):
@@ -645,7 +645,7 @@ class Answer:
             yield from self._of_other_key(wait, until_us)
 
     def _may_exclude(self, wait: Wait) -> bool:
-        """Return whether the pattern may keep out an event of which the condition holds, as UNTIL does."""
+        """Return whether the pattern may exclude an event for which the condition holds, as UNTIL does."""
         state = self.automaton.states[int(wait.row[at.STATE])]
         takes = [take for take in state.takes if take.variable == wait.variable]
         return bool(state.exclusions) or any(take.exclusions for take in takes)

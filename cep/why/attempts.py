@@ -36,7 +36,7 @@ class Life:
 
     @property
     def rows(self) -> I64:
-        """The runs when they were last open."""
+        """The rows of the runs when they were last open."""
         return self.history[-1][1]
 
 
@@ -111,7 +111,7 @@ class Lives:
         self._open = set(rows_of)
 
     def ids(self, rule_name: str, keys: list[pa.Array]) -> Iterator[tuple[str, int, int, bool, Chain]]:
-        """Yield id, start, end, whether it is a timeout, and chain of each match, in the order found.
+        """Yield, for each match in the order found: id, start, end, whether it is a timeout, and chain.
 
         Parameters
         ----------

@@ -55,7 +55,7 @@ class Conditions:
         self._roles = {variable.name: variable.role for variable in rule.rule.variables}
 
     def has_stream(self, variable: str, events: pa.Table) -> Mask:
-        """Return which events are of the stream of `variable`, and in the partition by its key."""
+        """Return which events belong to the stream of `variable`, and to the partition by its key."""
         number, program = self._roles[variable], self.rule.program
         found = np.ones(len(events), np.bool_)
         if number < 0:

@@ -145,7 +145,7 @@ class Attempt:
     Parameters
     ----------
     steps
-        The events taken; none: nothing began.
+        The events taken; none: no run began.
     missing
         The least number of events that were missing.
     waits_for

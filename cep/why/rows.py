@@ -214,7 +214,7 @@ def _every_window(rule: ir.Rule, tree: ast.Rule | None) -> tuple[tuple[_Part, ..
 
 
 def _as_written(expression: Expression, where: Expression | None) -> Expression:
-    """Return an expression over windows without the WHERE of the rule, which is in each of its conditions."""
+    """Return an expression over windows without the WHERE of the rule, which each condition includes."""
 
     def own(leaf: Expression) -> Expression:
         if where is None or not isinstance(leaf, Windowed) or leaf.condition is None:
@@ -247,7 +247,7 @@ def _every_row(
         values.append(of_values)
     tables: list[_Table] = []
     joins = {join.table.text: join for join in tree.joins}
-    # A RIGHT JOIN has a row without one of what precedes it, where a LEFT JOIN would give another row.
+    # A RIGHT JOIN gives a row even if the tables before it have none; a LEFT JOIN would give a different row.
     loosens = not any(join.kind in ast.OUTER for join in tree.joins)
     for name in dict.fromkeys([tree.streams[0].text, *joins]):
         columns: dict[str, str] = {}

@@ -155,7 +155,7 @@ class Pen:
         return int(account_number(int(self.rng.integers(0, N_MEMBERS)), STAND_IN))
 
     def price(self, basis_points: float = 0.0) -> float:
-        """Return the price of now, moved by some hundredths of a percent."""
+        """Return the current price, moved by some hundredths of a percent."""
         return float(self.market.price(self.symbol, self.now_us)) * (1 + basis_points / 10_000)
 
     def bend(self, *points: tuple[float, float]) -> None:
@@ -190,7 +190,7 @@ class Pen:
     ) -> int:
         """Write a trade with another account, or with a stranger; return its number.
 
-        Without a price, it is the price of now.
+        Without a price, the current price is used.
         """
         at = self.price() if price is None else price
         mine = self.place(account, side, size, at)

@@ -1,4 +1,6 @@
-"""What the driver needs but older versions of PySpark lack. Each function names the version that ends it."""
+"""What the driver needs but older versions of PySpark lack. Each function names the version that makes it
+unnecessary.
+"""
 
 # No `from __future__ import annotations` here: `pandas_udf` reads the annotations of a function as types.
 
@@ -18,7 +20,7 @@ def pyspark_version() -> tuple[int, int]:
 
 
 def to_arrow(frame: Any) -> pa.Table:
-    """Return the rows of a DataFrame as an Arrow table. 4.0 ends it: `toArrow`."""
+    """Return the rows of a DataFrame as an Arrow table. Unnecessary from 4.0 on: `toArrow`."""
     if hasattr(type(frame), "toArrow"):
         return frame.toArrow()
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -29,19 +31,22 @@ def to_arrow(frame: Any) -> pa.Table:
 
 
 def is_stopped(spark: Any) -> bool:
-    """Return whether a session was stopped; nothing ends it: without Spark Connect a session does not say."""
+    """Return whether a session was stopped. No version makes this unnecessary: without Spark Connect, a
+    session does not say so.
+    """
     if hasattr(type(spark), "is_stopped"):
         return bool(spark.is_stopped)
     return spark.sparkContext._jsc is None
 
 
 def condition_of(error: Any) -> str:
-    """Return the error condition of a PySpark exception, or "". 4.0 ends it: `getCondition`."""
+    """Return the error condition of a PySpark exception, or "". Unnecessary from 4.0 on: `getCondition`."""
     return (error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()) or ""
 
 
 def bigints(function: Callable[[pa.Array], pa.Array], kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return `function` as a function of Spark columns that runs in the workers. 4.1 ends it: `arrow_udf`.
+    """Return `function` as a function of Spark columns that runs in the workers. Unnecessary from 4.1 on:
+    `arrow_udf`.
 
     `function` takes strings, or timestamps without a zone (`kind`), and returns BIGINT. Before 4.1, both are
     passed as strings, because pandas has one value for NULL and NaN, and lacks timestamps of some years.
@@ -74,7 +79,8 @@ def _bigints_of_texts(function: Callable[[pa.Array], pa.Array], kind: pa.DataTyp
 
 
 def streaming_nodes(plan: str) -> frozenset[str]:
-    """Return the names of the streaming nodes in the text of a plan. 4.0 ends it: a tilde marks them.
+    """Return the names of the streaming nodes in the text of a plan. Unnecessary from 4.0 on: a tilde marks
+    them.
 
     Before, a node is streaming if a relation below it is. The text has a line for each node, indented below
     the one that reads it.
@@ -93,14 +99,16 @@ def streaming_nodes(plan: str) -> frozenset[str]:
 
 
 def checkpoint_file_manager() -> str:
-    """Return the class that writes files of checkpoints with plain renames. 4.1 ends it: another package."""
+    """Return the class that writes files of checkpoints with plain renames. Before 4.1, it is in another
+    package.
+    """
     package = "org.apache.spark.sql.execution.streaming"
     inner = ".checkpointing" if pyspark_version() >= (4, 1) else ""
     return f"{package}{inner}.FileSystemBasedCheckpointFileManager"
 
 
 def forget_state(jvm: Any) -> None:
-    """Make Java drop the state of all streams. 4.3 ends it: `stop`.
+    """Make Java drop the state of all streams. Unnecessary from 4.3 on: `stop`.
 
     Before 4.3, `stop` holds a lock while it waits, for five minutes, for a thread that may be waiting for
     this lock.

@@ -1,4 +1,6 @@
-"""What the workers need but older versions of PySpark lack. Each function names the version that ends it."""
+"""What the workers need but older versions of PySpark lack. Each function names the version that makes it
+unnecessary.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import pyarrow as pa
 
 
 def mend_state_reader() -> None:
-    """Make PySpark 3.5 read the places of groups as integers. 4.0 ends it: it does so itself.
+    """Make PySpark 3.5 read the places of groups as integers. Unnecessary from 4.0 on: PySpark does so
+    itself.
 
     `applyInPandasWithState` gets a column of structs, with NULL after the last group. In pandas, the integers
     of such structs become floats, which cannot be used to slice a batch.

@@ -162,7 +162,7 @@ class Dataflow:
         return self.marked(_parcels_of(rows, None, reader))
 
     def marked(self, parcels: DataFrame) -> DataFrame:
-        """Return parcels with a watermark that follows their times, in a stream."""
+        """Return parcels; in a stream, they have a watermark that follows their times."""
         return self._marked(parcels, F.col(LATEST), F.lit(True)).select(*PARCEL_SCHEMA.names)
 
     def _marked(self, frame: DataFrame, time_us: SparkColumn, is_useful: SparkColumn) -> DataFrame:

@@ -148,7 +148,7 @@ def _with_more(chunk: Chunk, dead_letters: pa.Table) -> Chunk:
 
 
 def with_texts(rows: pa.Table, stream: Stream) -> tuple[pa.Table, dict[int, str]]:
-    """Return typed events with opaque columns as the strings of rules, and why some rows are no events.
+    """Return typed events with opaque columns as the strings of rules, and why some rows are not events.
 
     The text of an opaque value is the same as without Spark, whose own JSON has other numbers. Spark does not
     check strings.

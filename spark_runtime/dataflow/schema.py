@@ -100,7 +100,7 @@ def stream_of_schema(
 
 
 def left_out(column: T.StructField) -> InputError | None:
-    """Return why a column of a DataFrame is none of its stream, or None if it is one."""
+    """Return why a column of a DataFrame is not a column of its stream, or None if it is one."""
     if column.name[:1] in _OUR_OWN:  # as is the empty name
         advice = "names that begin with _ or # are the engine's own: events.withColumnRenamed(...)"
         return InputError("E0413", f"`{column.name}` cannot be a column's name", advice)

@@ -1,7 +1,7 @@
 """Source partitions: input whose events arrive in about the order of their times.
 
-A partition is a whole source, one of its files, or the events with one value of a column, such as those of
-one device or gateway. Each partition has its own watermark (`watermarks`).
+A partition is a whole source, one of its files, or the events with the same value in a column, such as those
+of one device or gateway. Each partition has its own watermark (`watermarks`).
 """
 
 from __future__ import annotations

@@ -160,7 +160,8 @@ class RunWatermark:
         events between them still count, so nothing is given up.
         """
         waiting, partitions = done.waiting, self.partitions(done)
-        # A source of which no partition was known may have been given up, and is none of those known now.
+        # A source may have been given up when none of its partitions was known. It is not one of the
+        # partitions known now.
         bounds = self.rule.bounds(waiting.given_up, partitions, remaining.unread)
         reached_us = done.watermark_us
         behind = {n for n, us in bounds.items() if us is None or reached_us is None or us < reached_us}

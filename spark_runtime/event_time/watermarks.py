@@ -1,10 +1,10 @@
 """One watermark for each partition of a source; that of the pipeline is the smallest.
 
 A *source partition* is input whose events arrive in about the order of their times: a whole source, each of
-its files, or the events with one value of a column. A partition that falls behind holds the watermark back,
-so none of its events is late because another partition is ahead (Akidau et al., The Dataflow Model, VLDB
-2015, section 2.3; per partition as in Flink's and Kafka's consumers). Input that is known but not yet read
-holds it back, too: a backlog of many files is read without loss, in any order.
+its files, or the events with the same value in a column. A partition that falls behind holds the watermark
+back, so none of its events is late because another partition is ahead (Akidau et al., The Dataflow Model,
+VLDB 2015, section 2.3; per partition as in Flink's and Kafka's consumers). Input that is known but not yet
+read holds it back, too: a backlog of many files is read without loss, in any order.
 
 The driver decides all of this, between two micro-batches.
 """

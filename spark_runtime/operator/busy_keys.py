@@ -21,8 +21,8 @@ def watch_keys(matchers: Iterable[object]) -> None:
 
 
 def busy_keys(matchers: Iterable[object], open_runs: Mapping[str, int], percent: int) -> Busy:
-    """Return what matchers have recorded since the last call: for all events of a program, and for the rules
-    of which a key has more than `percent` of the open runs of the key group, `open_runs`.
+    """Return what matchers have recorded since the last call: for all events of a program, and for each rule
+    with a key that has more than `percent` of the rule's open runs in the key group (`open_runs`).
 
     The key is empty if it cannot be hot.
     """

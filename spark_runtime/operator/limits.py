@@ -175,7 +175,7 @@ class GroupLimits:
             raise self.beyond(name, f"{n:,} {what}", most, by_rule)
 
     def beyond(self, name: str, what: str, most: int, by_rule: dict[str, int]) -> StateError:
-        """Return the error for a key group with more than its share (E0722)."""
+        """Return the error for a key group that has more than its share (E0722)."""
         rule, n_of_rule = next(iter(largest(by_rule, 1).items()))
         return StateError(
             "E0722",

@@ -192,7 +192,7 @@ class KeyGroups:
         return self.change is not None and context is not None and batch_of_task(context) == self.change.batch
 
     def _taken_over(self, group: int, value: bytes | None) -> bytes:
-        """Return the state of a key group, which may be in files, as that of the rules."""
+        """Return the state of a key group, which may be in files, converted to the current rules."""
         assert self.change is not None
         before = self.change.before
         if value is not None and is_pointer(value):

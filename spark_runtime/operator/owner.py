@@ -53,7 +53,9 @@ _PLACE = struct.Struct("<qq")  # of data in the file of the task: where they sta
 _ATTEMPTS = 2
 
 _QUIET_S = 0.02
-"""Without a call for so long, an owner prepares for the next one. Between two micro-batches it is longer."""
+"""After this time without a call, an owner prepares for the next one. The pause between two
+micro-batches is longer.
+"""
 
 _LONGEST_PLACE = 50
 """Characters of a folder for temporary files below which sockets fit: their names have at most 107."""
@@ -179,8 +181,8 @@ class Owners:
     def _give(
         self, value: bytes, task: Task, parcels: Sequence[Parcel]
     ) -> tuple[tuple[int, int] | None, dict[int, int]]:
-        """Write events to the file of the task. Return their place and length, and the place of each parcel
-        in it, by its number.
+        """Write events to the file of the task. Return where they are in the file and how long they are, and
+        the place of each parcel in them, by the parcel's number.
         """
         inputs = {
             number: (parcel.program, parcel.data)
@@ -237,7 +239,7 @@ class Owners:
         return connection
 
     def _start(self, listening: socket.socket, place: Path) -> None:
-        """Start an owner as a grandchild, which nobody need wait for."""
+        """Start an owner as a grandchild, so that this process does not have to wait for its end."""
         child = os.fork()
         if child == 0:
             if os.fork() == 0:

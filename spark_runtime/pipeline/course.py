@@ -28,7 +28,7 @@ from spark_runtime.wire.plan import Plan
 FILE = "course.log"
 
 MARK_EVENTS = 100_000
-"""A mark is added after so many events. Whoever reads the past again holds so many at a time."""
+"""A mark is added after this many events. Whoever reads the past again holds this many at a time."""
 
 MOST_BYTES = 8 << 20
 """The older half of a longer file is dropped."""

@@ -571,7 +571,7 @@ def _require_whole(counts: Counts, entries: Sequence[Entry]) -> None:
 
 
 def _without_gone(filled: Sequence[Filled], counts: Counts) -> tuple[list[Filled], list[Left]]:
-    """Return the gaps without those whose files are still gone, and the latter."""
+    """Return the gaps that are filled, and those whose files still cannot be read."""
     gone = {Loss.GONE: counts.gone, Loss.REFUSED: counts.refused}
     found, left = [], []
     for each in filled:

@@ -106,7 +106,7 @@ class Generation:
 
     @property
     def hole_us(self) -> tuple[int, int] | None:
-        """Matches of `ended` that end after the first time, up to the second, are reported by nobody."""
+        """No version reports matches of `ended` that end after the first time and not after the second."""
         begins_us, reached_us = self.begins_us, self.reached_us
         if begins_us is None or reached_us is None or reached_us >= begins_us or not self.ended:
             return None

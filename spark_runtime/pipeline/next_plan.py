@@ -94,7 +94,7 @@ class NextPlan:
         return None
 
     def _last(self, done: Done) -> Plan | None:
-        """Return the last plan of rules that others are to follow, or None after it.
+        """Return the last plan of rules that will be replaced by others, or None after that plan.
 
         Each key group reports what is due up to the watermark: other rules may not know of it.
         """

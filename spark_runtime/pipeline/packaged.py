@@ -28,7 +28,9 @@ def pipeline_file(name: str) -> Path:
 
 
 def lasting_name(path: str) -> str:
-    """Return how what outlasts a run names a file: each run unpacks its archive somewhere else."""
+    """Return the name of a file for data that outlast a run: each run unpacks its archive into another
+    folder.
+    """
     _, is_unpacked, name = path.partition(f"/{_ARCHIVE.name}/{JOB}/")
     return f"{_ARCHIVE.name}/{name}" if is_unpacked and _ARCHIVE.is_file() else path
 

@@ -134,7 +134,7 @@ class Hold(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A range of a stream; no later event of its partition is before `first_us`, nor one of its own."""
+    """A range of a stream. Neither its events nor later ones of its partition are before `first_us`."""
 
     stream: str
     size: int

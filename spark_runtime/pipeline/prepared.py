@@ -3,10 +3,10 @@
     <checkpoint>/backfill/prepared/    what `cep backfill` has read, up to a micro-batch
     <checkpoint>/backfill/<number>/    the same up to the micro-batch that takes it over (`state.warming`)
 
-Both folders appear in one step, so a kill at any moment leaves none, or a whole one. When the rules change,
-the run reads what has arrived since `cep backfill`, exactly up to the offsets that the checkpoint has
-committed. Then it records the change (`generations`), and each key group takes over its part. So no event is
-seen twice, and none is missing.
+Each of these folders appears in one step. So if the process is killed, the folder is either missing or
+complete. When the rules change, the run reads what has arrived since `cep backfill`, exactly up to the
+offsets that the checkpoint has committed. Then it records the change (`generations`), and each key group
+takes over its part. So no event is seen twice, and none is missing.
 """
 
 from __future__ import annotations

@@ -441,6 +441,8 @@ _NO_RULES = RuleSet(())
 
 
 def _without_rules(pipeline: Pipeline) -> tuple[Pipeline, Corrections | None]:
-    """Return a pipeline without its rules, and how it corrects matches: a rule set equals only itself."""
+    """Return a pipeline without its rules, and how it corrects matches. These can be compared; a rule set
+    equals only itself.
+    """
     bare = replace(pipeline, rules=_NO_RULES, texts=(), warnings=(), tables=(), rule_paths=())
     return bare, pipeline.rules.corrections

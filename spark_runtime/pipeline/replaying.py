@@ -197,7 +197,7 @@ class Replaying:
         """Write the rows to a sink, micro-batch by micro-batch, except for those that it contains.
 
         `say` is called with a warning about columns whose type has changed, and with the way to continue if
-        an error ends the replay and the sink does not record what it has. Raises InputError: only Spark
+        an error ends the replay and the sink does not record what it contains. Raises InputError: only Spark
         writes to the sink, it is a place of the pipeline or has other files, or a value does not fit the
         rules now (E0721), or it fails; a setting of Spark is not allowed (E0838). StateError: a file of the
         log is damaged (E0720), or the sink contains another micro-batch (E0849).
@@ -278,7 +278,7 @@ class Replaying:
 
 
 def _own_places(pipeline: Pipeline, log: MatchLog) -> Iterator[tuple[str, Place]]:
-    """Yield the places of a pipeline that are no places for matches, in words."""
+    """Yield the places of a pipeline where matches must not be written, in words."""
     yield "the log that is replayed", folder_place(log.path)
     yield "the checkpoint", folder_place(pipeline.checkpoint)
     read = {entry.stream: entry.spec.place for entry in pipeline.sources}

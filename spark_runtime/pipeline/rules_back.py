@@ -114,7 +114,7 @@ def _uncertain(fact: str) -> StateError:
 
 
 def _path(text: Source) -> Path:
-    """Return the path of a rule file, of which a link is another name."""
+    """Return the path of a rule file; a link to it is another name for it."""
     return Path(text.name).resolve()
 
 

@@ -322,7 +322,7 @@ class StreamRun(PipelineRun):
         self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
         try:
             return self._run_on(checkpoint, files)
-        finally:  # the session may be shared: the next run's checkpoint is another one
+        finally:  # the session may be shared, and the next run has a different checkpoint
             self.spark.conf.set("spark.sql.shuffle.partitions", usual)
 
     def _run_on(self, checkpoint: Checkpoint, files: CheckpointFiles) -> Counts:

@@ -177,7 +177,7 @@ def session(
         Java or PySpark is missing or too old, the process uses Spark Connect, Spark does not start or does
         not take a setting, or Spark's workers cannot run this package.
     InputError
-        `settings` is no dictionary (E0827).
+        `settings` is not a dictionary (E0827).
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise wrong_argument("settings", settings, 'a dictionary: {"spark.master": "local[2]"}')

@@ -106,7 +106,7 @@ def ignore_all() -> None:
 
 
 def _terminals() -> list[int]:
-    """Return which of standard output and standard error are a terminal: once it is closed, none is."""
+    """Return which of standard output and standard error are terminals that are still open."""
     return [number for number in (1, 2) if os.isatty(number)]
 
 

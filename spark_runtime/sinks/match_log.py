@@ -93,7 +93,7 @@ class MatchLog:
     # ------------------------------------------------------------ reading
 
     def first_offset(self) -> int:
-        """Return the first offset that is kept. StateError (E0720): the file that says it is damaged."""
+        """Return the first offset that is kept. StateError (E0720): the file with this offset is damaged."""
         text = self._files.read(BEGIN)
         try:
             return 0 if text is None else int(json.loads(text)["first"])

@@ -158,7 +158,7 @@ def _of_both(one: Place, other: Place, second: _Written) -> str:
 
 
 def _of_source(source: object, place: Place, item: _Written) -> str:
-    """Return how a source meets what is written to a place; empty if it does not."""
+    """Return how a source would read what is written to a place; empty if it does not read it."""
     if isinstance(source, FileSource):
         return _of_files(source.path, place, item)
     is_read = isinstance(source, PlacedSource) and source.reads(place)

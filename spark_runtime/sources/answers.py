@@ -1,4 +1,4 @@
-"""A response of HTTP whose time limit is that of the socket for the whole of it, not for each part."""
+"""An HTTP response for which the time limit of the socket applies to the whole response, not to each part."""
 
 from __future__ import annotations
 

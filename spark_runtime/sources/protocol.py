@@ -191,8 +191,8 @@ class Source(Protocol):
     def read(self, part: Range, ahead: AheadGuard, counts: Counts) -> Iterator[Chunk]:
         """Yield the events of a range and its dead letters, in bounded chunks. Called in a worker.
 
-        Reading a range again yields the same. Input that can no longer be read as planned, such as a missing
-        file, is added to `counts`. `ahead` refuses events too far ahead
+        Reading a range again yields the same events and dead letters. Input that can no longer be read as
+        planned, such as a missing file, is added to `counts`. `ahead` refuses events too far ahead
         (`cep.formats.chunks.checked`).
         """
 

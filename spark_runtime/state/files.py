@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LEAST_RECORD_BYTES = 1 << 20
 _LEAST_RECORDS = 8
-"""No snapshot is due before so many records, whatever their length, if the key group remains in memory.
+"""No snapshot is due before this many records, whatever their length, if the key group remains in memory.
 
 To write a snapshot takes 10 ns a byte, to repeat a record 8 ns. If many keys are touched, a record is as
 long as the snapshot. With a snapshot after each, its events would take twice as long. Eight records are
@@ -191,8 +191,8 @@ class StateFiles:
         return len(snapshot) <= self._kept.inline_bytes // 2
 
     def _earlier(self, pointer: Pointer, group: int, batch: int) -> tuple[Earlier, ...]:
-        """Return the snapshots up to that of `pointer` from which state continues that Spark retains in
-        micro-batch `batch`, and remove the files before them.
+        """Return the snapshots, up to that of `pointer`, from which the state that Spark retains in
+        micro-batch `batch` continues. Remove the files before them.
         """
         oldest = batch - self._kept.n_retained
         found = pointer.snapshots
@@ -274,8 +274,8 @@ class WarmGroups:
         return self._files.read(pointer), False, None
 
     def put(self, task: Task, pointer: Pointer, chain: RecordedChain) -> int:
-        """Keep the chain of a key group. Return how many groups were evicted, the least recently used ones,
-        because memory is full.
+        """Keep the chain of a key group. If memory is full, evict the least recently used groups. Return how
+        many groups were evicted.
         """
         self._warm[task.group] = Warm(pointer, task, chain)
         self._unsettled[task.group] = None

@@ -49,7 +49,9 @@ class Given(NamedTuple):
     data: pa.Buffer
 
     def covers(self, parts: Sequence[bytes | pa.Buffer]) -> int:
-        """Return how many of the parts of a record are this beginning; 0: it is not the beginning of them."""
+        """Return how many of the first parts of a record are this beginning; 0: the record does not begin
+        with it.
+        """
         at = 0
         for number, part in enumerate(parts):
             if at == len(self.data):

@@ -170,7 +170,8 @@ class RecordedChain(Chain):
             self._add(_What.CONTENTS, data=[json.dumps(contents).encode()])
 
     def repeat(self, record: bytes, layout: Layout | None = None) -> None:
-        """Repeat the steps of a record, without matches. `layout`: of the run that recorded, if different.
+        """Repeat the steps of a record, without matches. `layout`: the layout of the run that wrote the
+        record, if it is different.
 
         Raises StateError: it names contents of a static table that no longer exist (E0713).
         """
@@ -267,7 +268,7 @@ def _step(
 
 
 def steps_of(inputs: Iterable[tuple[int, bytes | pa.Buffer]]) -> tuple[list[bytes | pa.Buffer], list[int]]:
-    """Return what a chain records that gets events, none of them late, and where each starts in it.
+    """Return what a chain records when it gets events that are not late, and where each of them starts in it.
 
     `inputs`: the number of the program, and the events as bytes (`table_of_bytes`).
     """

@@ -83,7 +83,9 @@ def decode_state(
 
 
 def _written_by(program: Program, snapshot: bytes) -> bytes:
-    """Return the snapshot of a program that is the same but for the order of columns as that of `program`."""
+    """Return a snapshot for `program` that another program wrote; the programs differ only in the order of
+    columns.
+    """
     if header(snapshot).fingerprint == program.fingerprint:
         return snapshot
     sections = decode(snapshot)
@@ -92,7 +94,7 @@ def _written_by(program: Program, snapshot: bytes) -> bytes:
 
 
 def _snapshots_of(data: bytes | bytearray, n_groups: int) -> list[bytes]:
-    """Return the snapshots in `data`, if it is of this version and of so many key groups."""
+    """Return the snapshots in `data`, if it is of this version and of `n_groups` key groups."""
     if len(data) < _HEADER.size or not is_state(data):
         raise _damaged("it is not of spark-cep")
     _, version, _, n_groups_then = _HEADER.unpack_from(data)

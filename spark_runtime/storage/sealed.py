@@ -26,7 +26,9 @@ def sealed(text: str) -> str:
 
 
 def unsealed(data: bytes) -> str:
-    """Return the text of `sealed`, or of earlier versions; raise ValueError if it is another one."""
+    """Return the text of `sealed`, or of earlier versions; raise ValueError if the checksum is of another
+    text.
+    """
     text = data.rstrip(b" \t")
     if len(text) < len(data) and data[len(text) :] != _seal(text).encode():
         raise ValueError("the checksum is of another text")

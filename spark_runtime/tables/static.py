@@ -213,7 +213,7 @@ class StaticTables:
         self._delete(self.files, needed)
 
     def _noted(self, files: CheckpointFiles, batch: int, digests: tuple[str, ...]) -> list[_Span]:
-        """Return the spans with that of micro-batch `batch`, which is the last one."""
+        """Return the spans, including that of micro-batch `batch`, which is the last one."""
         if self._spans is None:
             self._spans = _spans_in(files)
         # Of a run that was killed before it had written its plan.

@@ -18,7 +18,7 @@ _MASK = 0xFFFFFFFF
 
 
 def require_few(n_groups: int, name: str) -> int:
-    """Return a number of key groups. Raises InputError: it is none, or too large; `name` says what it is."""
+    """Return a number of key groups. Raises InputError: it is below 1, or too large; `name`: what it is."""
     if not 1 <= n_groups <= MOST:
         raise InputError("E0827", f"{name} is {n_groups}", f"give a number of key groups from 1 to {MOST:,}")
     return n_groups

@@ -29,7 +29,7 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _LEAST_LIMIT = 64 << 10
 
 _SEGMENTS = 8
-"""A limit on disk is so many segments, so that something can be removed before it is reached."""
+"""A limit on disk is divided into this many segments, so that some can be removed before it is reached."""
 
 
 def size(text: str) -> int:

@@ -203,7 +203,7 @@ def udp(storage: Storage, **given: Any) -> None:
 @_buffer
 @storage_options
 def statsd(storage: Storage, **given: Any) -> None:
-    """Take metrics of StatsD (UDP): each value becomes an event of JSON."""
+    """Take metrics of StatsD (UDP): each value becomes a JSON event."""
     from cep.spool.receivers.udp import UdpReceiver, UdpSettings
 
     settings = UdpSettings(form="statsd", has_lines=True, **given)

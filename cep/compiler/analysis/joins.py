@@ -49,7 +49,7 @@ def resolve_joins(
 
 
 def warn_of_unread(rule: ast.Rule, typed: ir.Rule, report: Reporter) -> None:
-    """Warn of tables without a column that the rule reads."""
+    """Warn about joined tables from which the rule reads no column."""
     parts = (part for expression in typed.expressions for part in walk(expression))
     read = {part.table for part in parts if isinstance(part, Joined)}
     for join in rule.joins:

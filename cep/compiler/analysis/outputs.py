@@ -27,7 +27,7 @@ MAX_MAX_RUNS = 1_000_000
 """Largest number in MAX RUNS."""
 
 MATCH_COLUMNS = ("rule", "match_id", "match_start", "match_end")
-"""Columns every match has besides its key."""
+"""Columns that every match has in addition to its key."""
 
 _OVERFLOW = {
     ast.Overflow.DROP_OLDEST: ir.Overflow.DROP_OLDEST,
@@ -231,9 +231,9 @@ class Outputs:
     """The columns of the matches of all rules. It grows with each rule that is checked.
 
     Rules over one stream, or over streams that some rule joins, report together: `together` has one name for
-    all streams of such a set. A key of a rule over rules may be a measure of these rules, or of those whose
-    matches they read by it. Then one column contains the measure and the keys, and these keys are
-    `from_measure`.
+    all streams of such a set. A key of a rule over rules may be a measure of the rules whose matches it reads
+    by this key, directly or through other rules. Then one column contains the measure and the keys, and these
+    keys are `from_measure`.
     """
 
     together: Mapping[str, str]

@@ -54,8 +54,8 @@ def tables_with_rows(rule: ast.Rule) -> list[str]:
 def presence(base: RuleJoin, joins: Sequence[tuple[ast.Join, RuleJoin]]) -> Presence:
     """Return the conditions under which rows exist.
 
-    `base`: how a change finds the row of the table in FROM. `joins`: the other tables, as written and as a
-    change finds their rows.
+    `base`: how a change finds the row of the table in FROM. `joins`: for each of the other tables, the join
+    as written, and how a change finds its rows.
     """
     of_base = _found(base, all_of_key=True)
     alone = {base.table.name: of_base}  # table -> whether it has a row that the previous joins accept

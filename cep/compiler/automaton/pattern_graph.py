@@ -355,7 +355,7 @@ class Path:
     fresh: frozenset[Exclusion] = frozenset()
 
     def looking(self, variables: tuple[str, ...], period: ir.Window | None, *, by_arrow: bool) -> Path:
-        """Return the path after an absence that looks back: nothing was taken yet."""
+        """Return the path after a look-behind: no event has been taken yet."""
         before = self.past_arrow() if by_arrow else self
         look_behinds = before.look_behinds
         for variable in variables:

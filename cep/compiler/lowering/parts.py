@@ -53,7 +53,7 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class ConditionPart:
-    """What the top-level ANDs of a condition connect: the part, and the values that it reads.
+    """One of the parts that the top-level ANDs of a condition connect, and the values that the part reads.
 
     `sides` are the two sides of a comparison; empty: it is none, or a side needs too many registers.
     """

@@ -71,7 +71,7 @@ class SharedJoins:
         return found.index((table.name, key))
 
     def context_columns(self, refined: Iterable[Expression]) -> list[str]:
-        """Return the columns of prepared events that joins, and what is computed from them, read."""
+        """Return the columns of prepared events that joins read, or that expressions over joins read."""
         names = [name for column in self.columns.values() for name in column.keys]
         names += [name for expression in (*self.derived, *refined) for name in column_names(expression)]
         own = {column.name for column in self.columns.values()} | set(self.derived.values())
@@ -229,7 +229,9 @@ class Shared:
         )
 
     def context_columns(self) -> tuple[str, ...]:
-        """Return the columns of prepared events that joins, windows, and what is computed from them, read."""
+        """Return the columns of prepared events that joins and windows read, or that expressions over these
+        read.
+        """
         own = {window.name for window in self.windows.values()} | set(self.computed.values())
         own |= {column.name for column in self.joins.columns.values()} | set(self.joins.derived.values())
         names = [window.argument for window in self.windows.values() if window.argument is not None]

@@ -252,7 +252,7 @@ class Inference(TakenValuesChecker, JoinChecker):
         return found
 
     def _variable(self, name: ast.Name, dotted: str | None = None) -> bool:
-        """Check that events are taken as `name`; `dotted` is the column that is intended, if it is not."""
+        """Check that events are taken as `name`. If they are not, the column `dotted` was intended."""
         scope = self.scope
         if name.text in scope.taken or name.text == scope.subject or name.text in scope.subsets:
             return True

@@ -17,7 +17,7 @@ _AS_TEXT = "a number becomes a text by CAST(x AS STRING)"
 
 
 class OperatorChecker(Checker):
-    """Types what is written with operators."""
+    """Types expressions with operators."""
 
     def negate(self, node: ast.Unary, operand: Expression | None) -> Expression | None:
         """Return ``-x``."""

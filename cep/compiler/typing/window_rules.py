@@ -180,7 +180,9 @@ class WindowRuleInference(Inference):
         return self._of_one_event(node.name.text, found, node.span)
 
     def _of_one_event(self, written: str, found: Expression, span: Span) -> Expression | None:
-        """Return `found`, a value of each event. Outside an aggregate, report a problem and return None."""
+        """Return `found`, which has a value for each event. Outside an aggregate, report a problem and return
+        None.
+        """
         if self._in_window:
             return found
         self.problem(

@@ -14,13 +14,13 @@ from cep.program.window_functions import WINDOW_FUNCTIONS, Function, Parameter
 from cep.schema.time_literals import MAX_DURATION_US, print_duration
 
 MAX_EVENTS = 1_000_000
-"""Of LAST n EVENTS, PREVIOUS n EVENTS and of LAG: a key may have to remember so many."""
+"""The maximum for LAST n EVENTS, PREVIOUS n EVENTS and LAG: a key may have to remember this many."""
 
 _STAR = ast.Events(None, Span(0, 0))
 
 
 class WindowChecker(Checker):
-    """Types what has OVER."""
+    """Types windowed values: expressions with OVER."""
 
     def windowed(self, node: ast.Windowed) -> Expression | None:
         """Return the windowed aggregate, or None after a report."""

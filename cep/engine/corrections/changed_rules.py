@@ -55,10 +55,10 @@ def changed_correctors(
 ) -> list[bytes]:
     """Return the snapshots of correctors of the units `before` as those of the units `now`.
 
-    `snapshots`: one of each unit before; none: there is no state. `taken_from`: programs of now, and those
-    whose state they take over; others begin. Rules that begin see the events after `begins_us`, and after all
-    events in the snapshots. `past`: by the fingerprint of a program of now the snapshot of a matcher that has
-    read the past, and the rules that begin with it.
+    `snapshots`: one of each unit before; none: there is no state. `taken_from`: programs of the new rules,
+    and those whose state they take over; other programs begin without state. Rules that begin see the events
+    that are after `begins_us` and after all events in the snapshots. `past`: by the fingerprint of a program
+    of the new rules, the snapshot of a matcher that has read the past, and the rules that begin with it.
 
     Raises StateError as `Corrector.restore` does.
     """
@@ -113,7 +113,7 @@ def _add_past(
 def with_past(
     unit: Evaluated, waiting: pa.Table, known: Mapping[int, StateSections], reached_us: int
 ) -> tuple[pa.Table, dict[int, Part]]:
-    """Return what waits in an evaluator, with what waits in a past, and the past without it.
+    """Return the events that wait in an evaluator or in a past, and the past without its waiting events.
 
     Parameters
     ----------
@@ -193,7 +193,9 @@ class _Source:
 
 
 class _Changed:
-    """A unit of the rules of now, and whose state its programs take over; those without a source begin."""
+    """A unit of the new rules, and whose state its programs take over; programs without a source begin
+    without state.
+    """
 
     def __init__(
         self, unit: Evaluated, sources: Sequence[_Source | None], changes: Changes, begins_us: int

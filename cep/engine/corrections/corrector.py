@@ -570,7 +570,9 @@ class _Repeated(NamedTuple):
 
 
 def _with_values_of(old: pa.Table, found: pa.Table) -> pa.Table:
-    """Return reported rows with the measures that the rules of now compute, as long as these find them."""
+    """Return reported rows with the measures that the new rules compute, if the new rules find the matches,
+    too.
+    """
     places = np.asarray(
         pc.fill_null(pc.index_in(found.column("match_id"), value_set=whole(old.column("match_id"))), -1)
     )

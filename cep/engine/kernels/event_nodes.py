@@ -2,14 +2,14 @@
 
 A node is an event taken as a variable, with a link to the previous node. Runs that split share the nodes
 taken before the split, as in the versioned buffer of Agrawal et al., "Efficient Pattern Matching over Event
-Streams" (SIGMOD 2008). A register of each run holds its last node, plus 1; 0: the run has taken nothing. A
-node comes after its parent in the array, so one pass compacts it.
+Streams" (SIGMOD 2008). A register of each run holds the number of its last node, plus 1; 0: the run has taken
+nothing. A node comes after its parent in the array, so one pass compacts it.
 
 The values of a *set*, for ``COUNT(DISTINCT v.x)`` and ``x IN (v.y)``, are nodes in the same array: a list of
-different values, the last one first. A register of the run counts the values, and the next register leads to
-the last node, plus 1; 0: no event was taken. NULL has one node, because SQL's IN depends on it. A list is
-searched from its end, so the cost of a test grows with the number of different values. A hash table for each
-run would be faster to search, but runs are copied whenever they split.
+different values, the last one first. A register of the run counts the values, and the next register holds the
+number of the last node, plus 1; 0: no event was taken. NULL has one node, because SQL's IN depends on it. A
+list is searched from its end, so the cost of a test grows with the number of different values. A hash table
+for each run would be faster to search, but runs are copied whenever they split.
 """
 
 from __future__ import annotations

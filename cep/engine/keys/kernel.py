@@ -45,17 +45,17 @@ from cep.jit.texts import text_word
 kernel = compiled.kernel(compiled.Sources("cep.engine.keys"))
 
 NUMBER, NULL = -1, -2
-"""Lengths of keys that are no texts."""
+"""Lengths of keys that are not texts."""
 
 SHORT = 16
-"""A text of so many bytes lies in the record of its key."""
+"""A text of at most this many bytes is in the record of its key."""
 
 _ROW = (1 << 32) - 1
 AHEAD = 128
 """So many keys are looked up together: the processor then waits for their places in memory together."""
 
 _SOON = 32
-"""A cell is fetched so many rows ahead."""
+"""A cell is fetched this many rows ahead."""
 
 
 @inlined

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cep.engine.keys.kept_rows import KeptRows
 
 _MANY = 4096
-"""An index is made of so many keys and more: it has kernels that must be loaded."""
+"""An index is made only for this many keys or more, because its kernels must be loaded."""
 
 
 class KeySlots:

@@ -41,7 +41,7 @@ def read_until_us(sections: StateSections) -> int:
 
 
 def _nothing_read(program: Program) -> StateSections:
-    """Return the state of a new matcher. Rows of static tables are no part of it."""
+    """Return the state of a new matcher. Rows of static tables are not part of it."""
     return decode(Matcher(program, not_given([program])).snapshot())
 
 

@@ -68,7 +68,7 @@ _FEW_SLOTS, _LOOKS = 4096, 4
 a quarter as many events."""
 
 _FEW_USED = 2
-"""If less than one in so many events can be used, the others are left out."""
+"""If less than one in this many events can be used, the others are left out."""
 
 _FEW_BEGIN, _SOME_ROWS = 16, 4096
 """Events that a strict rule can use are sought if less than one in so many begins a run, of so many events.
@@ -407,7 +407,7 @@ class Matcher:
         return table.filter(pa.array(~keeps))
 
     def _waiting(self) -> tuple[pa.Table | None, I64]:
-        """Return what waits as one table, and its rows that are events."""
+        """Return the waiting events and versions as one table, and the rows of it that are events."""
         if not self._pending:
             return None, np.zeros(0, np.int64)
         table = pa.concat_tables(self._pending).combine_chunks()

@@ -46,7 +46,7 @@ class OpenRule:
         return cls(rule, section, *(part.matrix() for part in parts))
 
     def stored(self, counters: tuple[int, ...]) -> RuleSection:
-        """Return the section, with other counters."""
+        """Return the section for storage, with these counters."""
         return replace(
             self.section,
             counters=counters,
@@ -212,7 +212,7 @@ def parts_of(meaning: bytes) -> set[bytes]:
 
 
 def rows_of_slots(slots: I64, lengths: I64) -> I64:
-    """Return the rows of some slots in a matrix that has `lengths` rows of each slot."""
+    """Return the rows of some slots in a matrix that contains `lengths[slot]` rows for each slot."""
     n_rows = lengths[slots]
     first = (np.cumsum(lengths) - lengths)[slots]
     of_slot = np.cumsum(n_rows) - n_rows

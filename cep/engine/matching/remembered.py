@@ -1,6 +1,7 @@
 """What stored state remembers apart from open runs, for people to read: windows, tables, suppressed matches.
 
-The kernels compute the values of windows, as for a row directly after the watermark that is no event.
+The kernels compute the values of windows, as they would for a row that is directly after the watermark and is
+not an event.
 """
 
 from __future__ import annotations

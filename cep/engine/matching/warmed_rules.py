@@ -102,7 +102,7 @@ class _Slots:
 
 
 def _placed(rows: I64, was: I64, empty: I64) -> I64:
-    """Return the row of each slot, of which `was` has the former one; `empty` where there was none."""
+    """Return the row of each slot. `was` has the former number of a slot; -1: it is new, and gets `empty`."""
     found = np.repeat(empty, len(was), axis=0)
     found[was >= 0] = rows[was[was >= 0]]
     return found
@@ -174,7 +174,7 @@ def _hashes(program: Program, events: pa.Table) -> U64:
 
 
 def _occurs(hashes: U64, others: U64) -> Mask:
-    """Return which of the hashes occur in `others`; each of those stands for one."""
+    """Return which of the hashes occur in `others`; each of the others counts for one hash."""
     values, numbers = np.unique(np.concatenate((hashes, others)), return_inverse=True)
     n_others = np.bincount(numbers[len(hashes) :], minlength=len(values))
     order = np.argsort(numbers[: len(hashes)], kind="stable")

@@ -275,7 +275,7 @@ class Watched:
         )
 
     def register(self, rows: I64, number: int) -> pa.Array:
-        """Return the values of a register in rows of runs."""
+        """Return the values that a register has in some rows of runs."""
         cells = np.ascontiguousarray(rows[:, at.REGISTER + number])
         known = rows[:, at.VALID] >> number & 1 != 0
         return self.strings.values_of(self.rule.registers[number].type, cells, known)
@@ -315,7 +315,7 @@ class WatchedMatcher(Matcher):
             self._context.readers = None  # the values of all events are shown
 
     def _used(self, table: pa.Table, order: OrderedEvents, slots: I32 | None) -> I64 | None:
-        """Let all events be seen."""
+        """Return None: every event is shown, even if no rule can use it."""
         return None
 
     def watch(

@@ -45,7 +45,7 @@ MAX_PAIRS = 32
 
 
 def final_mask(rule: RuleProgram) -> int:
-    """Return predicate bits, one of which the last event of every match has; 0: unknown.
+    """Return predicate bits such that the last event of every match has at least one of them; 0: unknown.
 
     It is also 0 for rules in which events outside of matches matter: limits that count events, absences at
     the start, timeouts, matches that wait for others.

@@ -128,7 +128,7 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
 
 
 _MAX_SPREAD = 4
-"""Integer keys are numbered through a table if it has at most so many places for each event."""
+"""Integer keys are numbered through a table if it has at most this many places for each event."""
 
 
 def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64, I64 | None]:
@@ -197,7 +197,9 @@ def order_by_time(time_us: I64) -> I64:
 
 
 _DIGIT = 1 << 11
-"""Values of a digit: more of them leave the cache, less make more digits."""
+"""Values of a digit: with more of them, the table no longer fits in the cache; with fewer, there are more
+digits.
+"""
 
 
 def is_sorted(values: I64) -> bool:

@@ -107,7 +107,7 @@ class DeviceClocks:
         return other
 
     def to_text(self) -> str:
-        """Return what is known as text."""
+        """Return, as text, what is known about the clocks."""
         names = pa.RecordBatch.from_arrays([self._names], names=["device"]).serialize()
         parts = [len(names).to_bytes(8, "little"), bytes(names), self._clocks.tobytes()]
         return base64.b64encode(_FORMAT + zlib.compress(b"".join(parts), 1)).decode()

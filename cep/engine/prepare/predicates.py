@@ -492,7 +492,7 @@ def _first_of_each(events: I64 | None, relevant: Mask) -> Mask:
 
 
 BLOCK_ROWS = 1 << 15
-"""Predicates are evaluated for so many rows at a time: what they share stays in the cache."""
+"""Predicates are evaluated for this many rows at a time, so that what they share stays in the cache."""
 
 
 def predicate_words(words: tuple[tuple[Expression, ...], ...], batch: Vectors) -> npt.NDArray[np.int64]:

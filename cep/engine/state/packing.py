@@ -25,7 +25,7 @@ _MOST_BYTES, _MOST_COLUMNS = 8, 1 << 16
 """Bytes of a number, and columns: there are never more."""
 
 _LEAST_OF_DECIMALS = 2
-"""A column of distances of so many bytes is not looked at as doubles: it would not become much shorter."""
+"""A column whose distances take this many bytes is not tried as doubles: it would not become much shorter."""
 
 _WITH_UNITS = 1 << 31
 """Added to the number of columns where their units follow. Versions before had none."""

@@ -120,8 +120,8 @@ def other_rules(then: Sequence[ProgramIdentity], now: Sequence[ProgramIdentity])
 
 
 def fitted(stored: StateSections, program: Program) -> StateSections:
-    """Return the sections as `program` needs them: in the order of its rules, waiting events with its
-    columns.
+    """Return the sections as `program` needs them: in the order of its rules, and with its columns for the
+    waiting events.
 
     Raises StateError: the state was written by other rules (E0701), or is damaged (E0702).
     """

@@ -34,7 +34,7 @@ class Changes:
         self._base = [
             number for number, joined in enumerate(joins.tables) if joined.table.name == program.stream.name
         ]
-        """The table in FROM; behind a RIGHT JOIN a view may read nothing of it."""
+        """The table in FROM; with a RIGHT JOIN, a view may read nothing of it."""
         columns = [
             {column.column for column in joins.columns if column.table == number}
             for number in range(len(joins.tables))

@@ -284,7 +284,8 @@ class Tables:
     """The tables of one program.
 
     `given`: tables whose versions come from elsewhere, by name: all static tables, and others that are not
-    kept here. The mapping is read at each look-up, so its owner may put in others of these names in between.
+    kept here. The mapping is read at each look-up, so its owner may replace a table by another one of the
+    same name in between.
     """
 
     def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:

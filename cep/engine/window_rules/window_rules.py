@@ -50,8 +50,9 @@ from cep.program.tables import VERSION_COLUMN, table_name
 from cep.program.windows import Frame, Window, WindowColumn
 
 _MOST_ENDS = 1 << 16
-"""About so many events and ends of windows are evaluated together, so that their columns stay in the cache;
-those of one key are."""
+"""About this many events and ends of windows are evaluated together, so that their columns stay in the cache.
+Those of one key are always evaluated together.
+"""
 
 Column = tuple[I64, Mask | None]
 """Cells, and which are known; None: all."""

@@ -209,7 +209,7 @@ def restore_tables(tables: Tables, sections: Sequence[TableSection]) -> None:
 
 
 _SPARSE = 8
-"""With so many rows for each of which a predicate may still hold, it is evaluated for those only."""
+"""If a predicate may still hold for at most one row in this many, it is evaluated only for those rows."""
 
 
 def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) -> pa.Table:

@@ -58,7 +58,7 @@ _TRIMS = 4
 _FURTHEST = 1 << 61
 
 _FEW_KNOWN = 8
-"""If one value of so many is known, only these are written to their rows."""
+"""If at most one in this many values is known, only the known ones are written to their rows."""
 
 
 def is_sliding(window: Window) -> bool:
@@ -235,7 +235,7 @@ class WindowRing:
     """
 
     many_kept: ClassVar[float] = 4
-    """With so many entries for each new event, sums of all prefixes cost more than they save."""
+    """With this many entries for each new event, sums of all prefixes cost more than they save."""
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
         self.columns = tuple(
@@ -614,7 +614,7 @@ class WindowRing:
 
 
 _SPARSE = 4
-"""Where rows that were given to keys are so many times more than entries, the entries are moved together."""
+"""If keys were given this many times more rows than they have entries, the entries are moved together."""
 
 _ROOM_OF_SUMS = 4 * (at.N_TOTALS + at.N_SQUARES) + 4096
 _FIRST_US, _LAST_US = -62_000_000_000_000_000, 253_400_000_000_000_000

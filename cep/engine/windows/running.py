@@ -35,10 +35,10 @@ from cep.program.window_functions import Kept
 from cep.program.windows import Frame, WindowColumn
 
 _MOST_UNUSED = 2
-"""Where so many times more rows of entries are used than needed, the entries are moved together."""
+"""If this many times more rows of entries are used than needed, the entries are moved together."""
 
 _MOST_FREE = 8
-"""Where there is memory for so many times more entries than needed, most of it is released."""
+"""If there is memory for this many times more entries than needed, most of it is released."""
 
 
 def ring_of(columns: Sequence[WindowColumn]) -> WindowRing:
@@ -100,7 +100,9 @@ class SlidingRing(WindowRing):
         return super().stored()
 
     def expire(self, watermark_us: int) -> None:
-        """Release what no event after the watermark can see. Most keys do so when they have events."""
+        """Release what no event after the watermark can see. For most keys, this happens when they have
+        events.
+        """
         if 2 * self._n_touched > len(self._keys):
             self._trimmed = max(self._trimmed, self.bound(watermark_us))
             self._n_touched = 0
@@ -126,7 +128,7 @@ class SlidingRing(WindowRing):
         self._pack()
 
     def _pack(self) -> None:
-        """Move the entries together if most rooms are those of keys that have moved, or too large."""
+        """Move the entries together if most of the memory is unused or was left by keys that have moved."""
         if self._meta[0] > _MOST_UNUSED * (rooms_of(self._keys) + BLOCK):
             self._move(BLOCK)
 

@@ -35,11 +35,13 @@ def of_events(column: WindowColumn) -> WindowColumn:
 
 
 _FEW_KEYS = 2
-"""If the results of one key of so many are read, those of the others are not computed."""
+"""If the results of at most one in this many keys are read, those of the others are not computed."""
 
 
 def _keys_of(rows: I64 | None, order: OrderedEvents, n_rows: int) -> U8:
-    """Return (keys,) uint8: which keys have these rows; empty: so many that all are to be computed."""
+    """Return (keys,) uint8: which keys have these rows; empty: there are so many that all results are
+    computed.
+    """
     if rows is None or _FEW_KEYS * min(len(rows), len(order.keys)) > len(order.keys):
         return np.zeros(0, np.uint8)
     is_row = np.zeros(n_rows, np.bool_)

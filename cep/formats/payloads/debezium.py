@@ -40,7 +40,7 @@ from cep.schema.time_values import times_of_numbers
 
 BEFORE = "before."
 WORDS = ("op", "commit_time", "lsn", "table", "transaction")
-"""What may be a column besides those of the row; also `BEFORE` and the name of a column."""
+"""What may be a column in addition to those of the row, as may `BEFORE` and the name of a column."""
 
 NO_ENVELOPE = "not an envelope of Debezium: it has no `op`"
 EMPTIED = "TRUNCATE has removed all rows, and the log does not name them"

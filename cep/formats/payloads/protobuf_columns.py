@@ -267,7 +267,7 @@ class Columns:
         return self.scalars[place]
 
     def _note_oneof(self, part: FieldDescriptor, path: Path | None, rows: I64) -> None:
-        """Leave messages to the parser that set a second member of a oneof, which clears the first."""
+        """Pass messages with a second member of a oneof to the parser: this member replaces the first."""
         oneof = part.containing_oneof
         if oneof is None or len(oneof.fields) == 1:
             return
@@ -279,7 +279,7 @@ class Columns:
     # ------------------------------------------------------------ texts
 
     def _check_texts(self) -> None:
-        """Leave messages to the parser whose strings are not UTF-8."""
+        """Pass messages with strings that are not UTF-8 to the parser."""
         if not self._texts:
             return
         n_high = np.zeros(len(self.block.data) + 1, np.int32)

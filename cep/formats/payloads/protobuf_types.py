@@ -211,7 +211,7 @@ def field_at(
 
 
 def is_repeated(field: FieldDescriptor) -> bool:
-    """Return whether a field has any number of values. Protobuf 5 says only `label`."""
+    """Return whether a field may have any number of values. Protobuf 5 has only `label` for this."""
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 

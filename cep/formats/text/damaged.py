@@ -31,7 +31,7 @@ BYTES_BEHIND = "E0624"
 _PIECE = 4096
 _READ = 1 << 16
 _SIGNS = 16
-"""So many bytes behind the end of a part may be needed to see that they are no part."""
+"""This many bytes after the end of a part may be needed to see that they are not another part."""
 
 
 def bytes_behind_end(name: str, n_bytes: int, form: str) -> InputError:

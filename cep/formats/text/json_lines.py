@@ -391,7 +391,7 @@ def _objects(lines: Sequence[bytes], indices: Indices) -> tuple[Sequence[bytes],
 
 
 def _are_in_braces(block: bytes) -> bool:
-    """Say whether each line of `block` starts with ``{`` and ends with ``}``."""
+    """Return whether each line of `block` starts with ``{`` and ends with ``}``."""
     signs = np.frombuffer(block, np.uint8)
     if len(signs) == 0:
         return False

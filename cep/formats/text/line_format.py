@@ -12,7 +12,7 @@ from cep.formats.text.file_beginnings import refuse_other_contents
 from cep.schema.stream import Stream
 
 Parse = Callable[[Sequence[bytes], Stream], tuple[pa.Table, Indices, list[Problem]]]
-"""Lines -> events, the index of each event's line, the lines that are no events; see `Decoded`."""
+"""Lines -> events, the index of each event's line, the lines that are not events; see `Decoded`."""
 
 Absent = Callable[[Sequence[bytes], pa.Table, Stream], Mapping[str, str]]
 """Lines, their events -> see `Decoded.absent`."""

@@ -63,10 +63,10 @@ def line_blocks(
 ) -> Iterator[Lines]:
     """Yield the complete lines of a file, about `block_bytes` at a time, as UTF-8.
 
-    `bounds`: only these bytes, of an uncompressed file. A line ends in a line feed, or a carriage return and
-    a line feed. Bytes that are not characters of `encoding` become invalid UTF-8. Raises InputError: the file
-    cannot be read; anything that could be read was yielded before. E0624: the whole file was read, but other
-    bytes follow its end.
+    `bounds`: only these bytes of the file are read, which must be uncompressed. A line ends in a line feed,
+    or a carriage return and a line feed. Bytes that are not characters of `encoding` become invalid UTF-8.
+    Raises InputError: the file cannot be read; anything that could be read was yielded before. E0624: the
+    whole file was read, but other bytes follow its end.
     """
     n_lines = 0
     pending: list[bytes] = []
@@ -161,7 +161,7 @@ def lines_as_utf8(lines: Sequence[bytes], encoding: str) -> Sequence[bytes]:
 
 _MARKED = "cep.marked"
 _MARK = "\udcff"
-"""Half of a surrogate pair, which UTF-8 does not have: stands for bytes that are no character."""
+"""Half of a surrogate pair, which UTF-8 does not have: stands for bytes that are not a character."""
 
 
 def _mark(error: UnicodeError) -> tuple[str, int]:

@@ -39,7 +39,7 @@ _INSTEAD = {
 _LEAVE_OUT = "leave it out; or leave WINDOW out and write a PATTERN"
 
 _INSIDE = frozenset((".", ",", "=", "(", "<", ">"))
-"""Signs before a word that is no clause."""
+"""Signs before a word that is not a clause."""
 
 _EVERY_HELP = (
     "WINDOW TUMBLING 1 HOUR reports each hour, WINDOW HOPPING 1 DAY EVERY 1 HOUR each hour about the last day"

@@ -274,7 +274,7 @@ def _rule(
 def _measures(
     selected: str, steps: Sequence[_Step], keys: Mapping[str, str], column: str
 ) -> tuple[list[str], list[str]]:
-    """Return the measures for what a query selects, and what of it is not translated.
+    """Return the measures for what a query selects, and the parts that are not translated.
 
     A column of the key is not a measure, because every match has it.
     """

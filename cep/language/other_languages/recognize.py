@@ -170,7 +170,8 @@ _NAMED_RULE = re.compile(
 
 
 def other_language(text: str) -> OtherLanguage | None:
-    """Return the language of a text that does not start with RULE or VIEW; None: none of these.
+    """Return the language of a text that does not start with RULE or VIEW; None: it is in none of these
+    languages.
 
     A text in which a rule starts somewhere is not in another language.
     """

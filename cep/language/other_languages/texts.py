@@ -116,7 +116,7 @@ def clauses_of(text: str, words: re.Pattern[str]) -> list[tuple[str, str]]:
 
 
 def written(clauses: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the text of each clause that has any; what follows the query is one text."""
+    """Return the text of each clause that is not empty; everything after the query is one text."""
     ends = (n for n, (word, _) in enumerate(clauses) if word in NEXT_QUERY)
     end = next(ends, len(clauses))
     query, others = (

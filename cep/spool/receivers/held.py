@@ -14,7 +14,7 @@ from cep.spool.segments import ReceivedBatch
 T = TypeVar("T")
 
 RETRY_SECONDS = 0.5
-"""A batch for which there is no room is offered again after so long."""
+"""A batch for which there is no room is offered again after this time."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,9 @@ from ipaddress import IPv6Address, ip_address
 
 
 def origin_of(address: str) -> str:
-    """Return what counts as one address: for IPv6 a network of 64 bits, where a host has any address."""
+    """Return what counts as one address. For IPv6 this is a network of 64 bits, because a host may use any
+    address in it.
+    """
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

@@ -9,7 +9,9 @@ MAX_SENDERS = 10_000
 """Senders whose last number is known; of more the one that was known first is forgotten."""
 
 _RESTART = 1_000
-"""A number that is so much lower than the last one is of a sender that began again, not a late message."""
+"""A number that is lower than the last one by this much comes from a sender that began again; it is not a
+late message.
+"""
 
 _NEW_START = 1_000_000_000
 """More numbers than these are not missing: the sender began with other numbers."""

@@ -58,7 +58,7 @@ class ZmqReceiver:
         self._sequences = Sequences()
 
     def check(self) -> None:
-        """Raise InputError without an address."""
+        """Raise InputError if there is no address."""
         if not (self.settings.connect or self.settings.bind):
             raise InputError("E0957", "there is no address", "name one: --connect tcp://HOST:PORT, or --bind")
 

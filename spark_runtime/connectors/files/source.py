@@ -73,10 +73,10 @@ class FolderSource:
     - `max_files`: maximum number of files, or parts of files, in a micro-batch.
     - `holds_open_lines`: whether an incomplete last line waits until it is complete, because it may still be
       written. Otherwise it is read as it is.
-    - `watermark_per`: what has its own watermark: `PER_SOURCE`, `PER_FILE`, or the events with one value of a
-      column.
-    - `by_time`: whether files with earlier events are read first. Otherwise the order is that of their
-      changes.
+    - `watermark_per`: what has its own watermark: `PER_SOURCE`, `PER_FILE`, or the events with the same value
+      in a column.
+    - `by_time`: whether files with earlier events are read first. Otherwise files are read in the order in
+      which they changed.
     - `has_begun`: whether the stream has completed micro-batches: files that were read may be gone.
     """
 

@@ -91,7 +91,9 @@ def _pattern(settings: Settings, name: str) -> str | None:
 
 
 def _reads(connection: Connection, topics: tuple[str, ...], pattern: str, place: Place) -> bool:
-    """Return whether a place is a topic that is read, at a broker that both name."""
+    """Return whether a place is a topic that is read, on a broker that both the place and the connection
+    name.
+    """
     topic = place.name[-1]
     if topic not in topics and not (pattern and re.fullmatch(pattern, topic)):
         return False

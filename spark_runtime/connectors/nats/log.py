@@ -51,7 +51,7 @@ MOST_BYTES = 8 << 20
 _CONNECT_SECONDS = 5.0
 _CALL_SECONDS = 5.0
 _SILENT_SECONDS = 60.0
-_KEPT_SECONDS = 60.0  # the server removes a consumer that is unused for so long
+_KEPT_SECONDS = 60.0  # the server removes a consumer that is unused for this long
 _NOT_FOUND = 404
 _NO_MESSAGES = "404"
 

@@ -92,7 +92,9 @@ def portions(
 def write(
     reading: PostgresReading, connection: Any, snapshot: str, stopped: threading.Event
 ) -> tuple[list[CopyFile], int]:
-    """Write the rows of a snapshot to files; return these, and its time in microseconds since 1970."""
+    """Write the rows of a snapshot to files; return the files, and the snapshot's time in microseconds
+    since 1970.
+    """
     folder = Path(reading.copy_folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

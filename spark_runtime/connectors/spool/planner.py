@@ -101,7 +101,7 @@ class SpoolPlanner:
         """Allow the spool to remove messages before the offset that was committed before `end`.
 
         Spark itself has not committed the micro-batch that ends at `end`: after a crash it may be repeated.
-        The one before is never repeated.
+        The micro-batch before it is never repeated.
         """
         place, before = Place(*end), self._committed
         self._committed = place

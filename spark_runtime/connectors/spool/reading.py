@@ -54,7 +54,8 @@ class SpoolReading:
     - `max_events`: approximate number of messages in a micro-batch: a block is read whole.
     - `reader`: the name under which a stream registers; "": derived from `log`.
     - `goes_on_without`: whether messages that were removed before they were read are counted and skipped.
-    - `watermark_per`: what has its own watermark: `PER_SOURCE`, or the events with one value of a column.
+    - `watermark_per`: what has its own watermark: `PER_SOURCE`, or the events with the same value in a
+      column.
     - `log`: the file in which a stream records where it started; "" in a batch.
     """
 

@@ -74,7 +74,7 @@ Part = Constant | Value | Text | Members | Elements
 
 @dataclass(frozen=True, slots=True)
 class NamedColumn:
-    """A column that a template names, and the place."""
+    """A column that a template names, and the place where it does."""
 
     name: str
     node: yaml.Node

@@ -16,10 +16,10 @@ from cep.language.expressions import parts_of
 from cep.language.foreign import foreign_name
 
 _MIN_MISSPELLED = 3
-"""Letters of a name from which on it may be another one, misspelled."""
+"""A name with at least this many letters may be another name, misspelled."""
 
 _MAX_COMPARED = 10
-"""Variables without a definition up to which their names are compared with the others."""
+"""The maximum number of variables without a definition whose names are compared with the others."""
 
 
 def warn_of_undefined(rule: ast.Rule, report: Reporter) -> None:

@@ -3,11 +3,11 @@
 The send time that a device gives a record and the time at which a server receives it differ by the error of
 the device's clock and the delay of the network: ``gap = received - sent = offset + delay``. The delay is
 never below 0, so the offset is the lower edge of the gaps over time. It is found as the lower convex hull of
-the gaps; the line is the edge of the hull under the middle of the observed time. It is the nearest to the
-gaps of all lines with no gap below (Moon, Skelly, Towsley, Estimation and Removal of Clock Skew from Network
-Delay Measurements, INFOCOM 1999, section IV; by a convex hull: Zhang, Liu, Xia, Clock Synchronization
-Algorithms for Network Measurements, INFOCOM 2002, section III). The gap of a record that had to be sent
-repeatedly is far above the edge and changes nothing.
+the gaps; the line is the edge of the hull under the middle of the observed time. Of all lines that have no
+gap below them, it is the nearest to the gaps (Moon, Skelly, Towsley, Estimation and Removal of Clock Skew
+from Network Delay Measurements, INFOCOM 1999, section IV; with a convex hull: Zhang, Liu, Xia, Clock
+Synchronization Algorithms for Network Measurements, INFOCOM 2002, section III). The gap of a record that had
+to be sent repeatedly is far above the edge and changes nothing.
 
 All times are microseconds since 1970; offsets and gaps are microseconds.
 """
@@ -35,7 +35,7 @@ TOLERANCE_US = 1_000_000
 """A gap further from the line than this is not a matter of usual delays: 1 second."""
 
 JUMP_RECORDS, JUMP_US = 5, 10_000_000
-"""A clock was set back if so many records, over so long, lie above the line by about the same gap."""
+"""A clock was set back if this many records, over this time, lie above the line by about the same gap."""
 
 MOST_MISSED = 3
 """So many records that are held up even longer may come between those with one gap."""

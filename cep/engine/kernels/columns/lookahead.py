@@ -1,5 +1,5 @@
-"""Which events a rule can use: those that may follow the first event of a match, or that an event which
-completes a match follows in time.
+"""Which events a rule can use: those that may follow the first event of a match, or may precede, in time, an
+event that completes a match.
 """
 
 from __future__ import annotations

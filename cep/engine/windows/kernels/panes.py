@@ -33,7 +33,8 @@ MOST_OF_GROUP = 2 + (at.N_TOTALS + at.N_SQUARES) // 4
 """Entries of a group, at most: four digits each."""
 
 MOST_TIMES, MOST_MORE = 4, 12 * MOST_OF_GROUP
-"""A key takes at most so many times its entries, and so many more, before room is looked for again.
+"""A key takes at most this many times the room of its entries, and this much more, before room is sought
+again.
 
 That is a pane, the end of the key, and twice what is given up where they do not fit at their place.
 """

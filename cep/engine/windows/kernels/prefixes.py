@@ -29,9 +29,9 @@ _DIGIT = 0xFFFF_FFFF
 _FRACTION = (1 << 52) - 1
 _SPECIAL = 0x7FF
 _GREATEST = 1900
-"""The greatest exponent of doubles of which no sum overflows."""
+"""The greatest exponent of doubles whose sums do not overflow."""
 _MOST_GROWTH = 24
-"""A sum may have so many bits more than a value: it is of less than 2**24."""
+"""A sum may have this many bits more than a value: it is a sum of fewer than 2**24 values."""
 _BITS_OF_KEPT = 51
 """Bits of the upper half of a sum that was kept: with one of new values it is a double."""
 _MOST_OF_SQUARES = 84

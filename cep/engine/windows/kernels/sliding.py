@@ -40,13 +40,15 @@ _EXPONENT, _BITS_OF_EXPONENT, _BITS_OF_SCALE = 0xFFF, 12, 24
 _SCALE = (1 << _BITS_OF_SCALE) - 1
 _SPECIAL = 0x7FF
 _GREATEST = 1900
-"""The greatest exponent of doubles of which no sum overflows."""
+"""The greatest exponent of doubles whose sums do not overflow."""
 
 _FEW_ENTRIES = 64
-"""The sum of so many entries may be computed again when it is read. That of more is kept up to date."""
+"""The sum of at most this many entries may be computed again when it is read. The sum of more is kept up to
+date.
+"""
 
 _AHEAD = 8
-"""So many keys ahead what a key kept is fetched: it lies anywhere."""
+"""What a key has kept is fetched this many keys ahead, because it may be anywhere in memory."""
 
 
 class _Columns(NamedTuple):
@@ -59,8 +61,9 @@ class _Columns(NamedTuple):
 
 
 _AT_ONCE = 16
-"""For so many events of a key room is made at once. Otherwise a key with very many events would need room for
-all of them, although most leave its window soon."""
+"""Room is made for this many events of a key at once. Otherwise a key with very many events would need room
+for all of them, although most leave its window soon.
+"""
 
 
 _SOME_ROOM = 16

@@ -294,8 +294,8 @@ def _remove_values(ring: Ring, frames: Frames, sums: Sums, begin: int, first: in
 def sum_windows(
     ring: Ring, batch: KeyedBatch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
 ) -> int:
-    """Write the functions of the sums of windows. Return the key to continue with: for this one `ring` has no
-    room.
+    """Write the functions of the sums of windows. Return the first key for which `ring` has no room: continue
+    with this key.
 
     Parameters
     ----------
