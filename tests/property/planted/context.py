@@ -306,8 +306,8 @@ FAULTS = (
     Fault(
         "a version is valid an instant late",
         f"{_ENGINE}/keys/kernel.py",
-        "if due_us[middle] <= time_us[event]:",
-        "if due_us[middle] < time_us[event]:",
+        "if due.time_us[middle] <= time_us[place]:",
+        "if due.time_us[middle] < time_us[place]:",
         only="tables",
     ),
     Fault(
