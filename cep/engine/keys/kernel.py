@@ -336,6 +336,8 @@ def find_due(
         The key of each event. Empty: each has its own.
     time_us : (n,) int64
         The times of the events.
+    due : DueVersions
+        The versions.
     event_of : (n,) int64
         The numbers of the events in `places` and `found`. Empty: they are in this order.
     places : (events,) int64

@@ -22,6 +22,7 @@ _GONE = ("08", "57P")  # classes of error codes: no connection; the server was s
 _REFUSED = "28"
 _WRONG_PARAMETER = re.compile(
     r'invalid (connection option|URI query parameter|[\w ]+ value:?|port number:?) "'
+    r"|parameter must be an integer"  # libpq 16
 )
 """What libpq says of a parameter before it connects."""
 

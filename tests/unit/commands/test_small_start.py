@@ -65,7 +65,7 @@ assert pc.equal([1, 2], 2).to_pylist() == [False, True] and pc.round(1.25, ndigi
 assert not hasattr(pc, "no_function")
 from numpy.typing import ArrayLike, NDArray
 
-assert NDArray[np.int64] and "Buffer" in str(ArrayLike)
+assert NDArray[np.int64] and "_SupportsArray" in str(ArrayLike)
 import yaml
 
 assert yaml.load("a: [1]", Loader=yaml.SafeLoader) == {"a": [1]} and yaml.CSafeLoader
@@ -139,7 +139,9 @@ def test_each_function_of_arrow_is_there_when_it_is_asked_for() -> None:
     small = "from cep.commands.small_start import start_small; start_small()\n"
     late = "import pyarrow.compute as pc; assert not {'equal', 'and_', 'sum'} & {*vars(pc)}\n"
     assert run(f"{small}{late}NAMES = {known!r}{OF_ARROW}") == known
-    assert {"equal", "and_", "or_", "utf8_zfill", "cast", "take"} <= {*json.loads(known)}
+    names = {*json.loads(known)}
+    assert {"equal", "and_", "or_", "cast", "take"} <= names
+    assert ("utf8_zfill" in names) == ("utf8_zero_fill" in names)  # pyarrow 18 has neither
 
 
 def test_dataclasses_and_functions_of_arrow_work_as_ever() -> None:

@@ -36,6 +36,17 @@ GOOD = '{"id":1,"card":"c1","ts":"2024-05-01T10:00:00Z","amount":9.5,"approved":
 GOOD_US = 1_714_557_600_000_000
 
 
+def _writes_views() -> bool:
+    try:
+        pq.write_table(pa.table({"a": pa.array(["a"], pa.string_view())}), pa.BufferOutputStream())
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+WRITES_VIEWS = pytest.mark.skipif(not _writes_views(), reason="this Arrow writes no views to Parquet")
+
+
 def read(
     path: Path, stream: Stream = STREAM, **options: Any
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -241,7 +252,7 @@ def parquet_table(n_rows: int = 1, **columns: pa.Array) -> pa.Table:
         ("ts", pa.array([GOOD_US // 1000], pa.timestamp("ms", tz="Europe/Berlin"))),
         ("id", pa.array([0], pa.int16())),
         ("card", pa.array(["c1"]).dictionary_encode()),
-        ("card", pa.array(["c1"], pa.string_view())),
+        pytest.param("card", pa.array(["c1"], pa.string_view()), marks=WRITES_VIEWS),
         ("amount", pa.array([9.5], pa.float32())),
     ],
 )
@@ -252,6 +263,7 @@ def test_parquet_types_that_fit_are_read_as_declared(tmp_path: Path, name: str, 
     assert events == [{"id": 0, "card": "c1", "ts": GOOD_US, "amount": 9.5, "approved": True, "level": 3}]
 
 
+@WRITES_VIEWS
 @pytest.mark.parametrize("in_worker", [False, True])
 def test_views_of_strings_and_bytes_are_read_as_strings_and_bytes(tmp_path: Path, in_worker: bool) -> None:
     view = pa.string_view()
@@ -308,7 +320,7 @@ def test_texts_that_a_parquet_file_does_not_repeat_come_as_they_are_to_a_worker(
     "values",
     [
         pa.array(["c1"] * 50, pa.large_string()),
-        pa.array(["c1"] * 50, pa.string_view()),
+        pytest.param(pa.array(["c1"] * 50, pa.string_view()), marks=WRITES_VIEWS),
         pa.DictionaryArray.from_arrays(pa.array([0] * 50, pa.int8()), pa.array(["c1"])),
     ],
 )

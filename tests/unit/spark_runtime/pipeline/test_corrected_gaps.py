@@ -61,7 +61,7 @@ class Corrected(Life):
 
     def rows(self) -> list[dict[str, Any]]:
         files = sorted(self.folder.glob("out/batch=*/part-*"))
-        return [row for file in files for row in pq.read_table(file).to_pylist()]
+        return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
 
     def net(self, *rules: str) -> list[dict[str, Any]]:
         """Return the rows that are valid, after checking that both ways to read the rows agree."""

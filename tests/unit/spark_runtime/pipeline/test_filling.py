@@ -187,7 +187,7 @@ class Life:
 
     def ids(self, *rules: str) -> Counter[str]:
         files = sorted(self.folder.glob("out/batch=*/part-*"))
-        rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+        rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
         return Counter(row["match_id"] for row in rows if not rules or row["rule"] in rules)
 
 
