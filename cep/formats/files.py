@@ -252,7 +252,7 @@ def find_files(
             raise InputError(
                 "E0602",
                 "the format of standard input cannot be told",
-                f"give --format {in_words(record_formats())}",
+                f"give {in_words(record_formats())} as --input-format, which `cep match` calls --format",
             )
         if isinstance(FORMATS.get(file_format), FileFormat):
             raise InputError(

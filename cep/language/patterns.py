@@ -98,6 +98,10 @@ class PatternReader(ExpressionReader):
             if not self.accept_sign(","):
                 self.unexpected("`,`", "write [<= 5 SECONDS], [>= 5 SECONDS] or [1 SECOND, 5 SECONDS]")
             second = self.duration()
+        elif self.is_sign(","):
+            help_text = "write [1 SECOND, 5 SECONDS] for the shortest and the longest gap"
+            span = Span(self.now.start, self.now.end)
+            self.fail("E0101", "unexpected `,`", span, "expected `]`", help_text)
         self.expect_sign("]")
         span = self.span_from(opening.start)
         return joint, ast.Gap(sign.text if sign is not None else ",", first, second, span)

@@ -217,7 +217,8 @@ def _schema(settings: Settings, name: str) -> list[Field] | None:
 
 
 def _valid_time(settings: Settings, name: str) -> tuple[int, int] | None:
-    texts = settings.document.texts(settings.found[name], f"`{name}`")
+    found = settings.found[name]
+    texts = settings.document.texts(found, f"`{name}`") if isinstance(found, yaml.SequenceNode) else []
     if texts is None:
         return None
     times = [parse_timestamp(text) for text, _ in texts]

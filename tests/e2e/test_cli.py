@@ -460,7 +460,8 @@ def test_a_heading_is_broken_between_words_and_no_wider_than_it_need_be(folder: 
         ),
         (
             ("match", ".", "-i", "-"),
-            "error[E0602]: the format of standard input cannot be told\nhelp: give --format json or csv\n",
+            "error[E0602]: the format of standard input cannot be told\n"
+            "help: give json or csv as --input-format, which `cep match` calls --format\n",
         ),
         (
             ("match", ".", "-i", "-", "--format", "parquet"),
