@@ -9,7 +9,7 @@ import pytest
 from cep.schema.time_literals import parse_duration
 from cep.settings.csv_settings import CsvSettings
 from cep.settings.declared import Declared, Setting, declared_settings
-from cep.settings.schema_file import ColumnSettings, OfAll
+from cep.settings.schema_file import ColumnSettings, OfAll, OfStreams
 from cep.settings.table_settings import OfTables
 from spark_runtime.connectors.files.source_settings import Files
 from spark_runtime.connectors.message_logs.settings import MessageSettings
@@ -44,7 +44,7 @@ def own_of(name: str) -> dict[str, Setting]:
 
 TABLES = {
     "reference/pipeline.md": [of(PipelineSettings), of(Files, Rate, OfAllSources)],
-    "reference/input.md": [of(ColumnSettings), of(CsvSettings)],
+    "reference/input.md": [of(OfAll, OfStreams), of(ColumnSettings), of(CsvSettings)],
     "guides/tables.md": [of(OfTables)],
     "connectors/message_sources.md": [of(MessageSettings, OfAllSources)],
     "connectors/kafka.md": [own_of("kafka"), sink("kafka"), source("kafka")],
