@@ -145,8 +145,10 @@ def open_checkpoint(
     corrections and `rules` have none, or the other way round (E0649).
     """
     given = {name: [source.file_format, source.place] for name, source in sorted(sources.items())}
-    has_begun = any(map(str.isdigit, files.names("query/commits"))) or any(
-        name.isdigit() and int(name) > 0 for name in files.names("query/offsets")
+    has_begun = (
+        any(map(str.isdigit, files.names("query/commits")))
+        or any(name.isdigit() and int(name) > 0 for name in files.names("query/offsets"))
+        or files.read(NOTES) is not None  # sinks may have the first micro-batch
     )
     found = _known(files, path)
     if found is None and has_begun:
@@ -155,12 +157,13 @@ def open_checkpoint(
         has_begun, found = True, _placed(files, path, found, given)
     before = _rules_before(files, path, has_begun=has_begun)
     if found is None or before is None or not has_begun:
-        # Nothing was reported yet: what a run that failed or had other rules left behind does not matter.
+        # Nothing was reported: what a run that failed or had other rules left does not matter.
         is_same = before is not None and before.fingerprints == rules.fingerprints
         if found is None or not is_same or found["sources"] != given:
             if files.names("query/offsets"):
-                # A sink may contain the first micro-batch, and would mistake another one for it.
-                found = None
+                found = (
+                    None  # a sink may have parts of the first micro-batch, and would mistake others for it
+                )
             for part in ("query", "files", "plan", GENERATIONS, NOTES, GAPS):
                 files.remove(part)
         run = new_name() if found is None else found["run"]

@@ -142,11 +142,20 @@ class Notes:
                 self._batch, self._names = found or (0, ())
         return self._names if self._batch == batch else ()
 
+    def begin(self, batch: int) -> None:
+        """Record that sinks may contain the first micro-batch of a run, which is then that of its rules."""
+        if batch == 0 and self.files is not None and self.files.read(NOTES) is None:
+            self._write(batch, ())
+
     def add(self, batch: int, name: str) -> None:
         """Record that a sink contains the micro-batch."""
         self._batch, self._names = batch, (*self.names(batch), name)
         if self.files is not None:
-            write_sealed(self.files, NOTES, json.dumps({"batch": batch, "sinks": self._names}))
+            self._write(batch, self._names)
+
+    def _write(self, batch: int, names: Sequence[str]) -> None:
+        assert self.files is not None
+        write_sealed(self.files, NOTES, json.dumps({"batch": batch, "sinks": names}))
 
 
 def _noted(text: str) -> tuple[int, tuple[str, ...]]:
@@ -196,6 +205,7 @@ class Delivering:
                 found = found.within(self.first)
                 counts = count([*counted, self.first.counts()])
                 output = found.frame()
+            self.notes.begin(number)
             for item in sinks:
                 if isinstance(item.sink, WorkerSink):
                     before = time.monotonic()

@@ -348,6 +348,24 @@ def test_a_run_that_ends_at_any_point_of_a_change_loses_nothing_and_doubles_noth
     require_right(tmp_path)
 
 
+@pytest.mark.parametrize("reload", ["on change", "after approval"])
+def test_a_first_micro_batch_that_sinks_have_is_not_computed_again_by_changed_rules(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reload: str
+) -> None:
+    file = written(tmp_path, f"reload: {reload}")
+    run_until(file, "spark_runtime.pipeline.micro_batches.write_done", "before", monkeypatch)
+    rows = found(tmp_path)
+    assert rows
+    (tmp_path / "readings.cep").write_text(AFTER)
+    add(tmp_path, SECOND)
+    file.write_text(f"{file.read_text()}\n{FINISH}\n")
+    quiet_run(file)
+    whole = local_matches(AFTER if reload == "on change" else BEFORE, EVENTS)
+    for rule in ("rise", "silence"):
+        assert ids(found(tmp_path), rule) == ids(whole, rule), rule
+    assert {row["match_id"] for row in rows} <= {row["match_id"] for row in found(tmp_path)}
+
+
 def test_a_change_that_was_only_recorded_may_be_taken_back(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from cep.compiler.compile import compile_sources
 from cep.errors import Source, StateError
 from cep.schema.stream import CsvLayout, Field, Stream
 from spark_runtime.pipeline.checkpoint import Checkpoint, SourceIdentity, open_checkpoint
+from spark_runtime.pipeline.delivering import Notes
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.storage.checkpoint_files import LocalFiles
 
@@ -132,17 +133,28 @@ def test_many_changes_are_counted(tmp_path: Path) -> None:
     )
 
 
-def test_a_first_micro_batch_that_sinks_may_have_is_not_that_of_other_rules(tmp_path: Path) -> None:
+def test_a_first_micro_batch_that_no_sink_has_may_be_that_of_other_rules(tmp_path: Path) -> None:
     first = opened(tmp_path, stored(rule("one")))
     (tmp_path / "query/offsets").mkdir(parents=True)
     (tmp_path / "query/offsets/0").write_text("v1")
-    (tmp_path / "delivered.json").write_text("{}")
     same = opened(tmp_path, stored(rule("one")))
     assert same.run_id == first.run_id
     second = opened(tmp_path, stored(rule("one", 6)))
     assert second.run_id != first.run_id
     assert not (tmp_path / "query").exists()
-    assert not (tmp_path / "delivered.json").exists()
+
+
+def test_a_first_micro_batch_that_sinks_may_have_remains_that_of_its_rules(tmp_path: Path) -> None:
+    first = opened(tmp_path, stored(rule("one")))
+    (tmp_path / "query/offsets").mkdir(parents=True)
+    (tmp_path / "query/offsets/0").write_text("v1")
+    Notes(LocalFiles(str(tmp_path))).begin(0)
+    assert opened(tmp_path, stored(rule("one"))).run_id == first.run_id
+    assert "error[E0701]" in refusal(tmp_path, stored(rule("one", 6)))
+    others = {"payments": SourceIdentity("json", "/elsewhere")}
+    with pytest.raises(StateError, match="E0710"):
+        open_checkpoint(LocalFiles(str(tmp_path)), str(tmp_path), stored(rule("one")), others, 8)
+    assert opened(tmp_path, stored(rule("one"))).run_id == first.run_id
 
 
 def test_before_the_first_micro_batch_other_rules_replace_what_is_there(tmp_path: Path) -> None:
