@@ -49,7 +49,7 @@ from spark_runtime.pipeline.generations import (
     withdraw,
     write_generation,
 )
-from spark_runtime.pipeline.portable import with_paths
+from spark_runtime.pipeline.portable import moved, with_paths
 from spark_runtime.pipeline.rule_places import folder_of, has_no_folder, in_folder
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
@@ -145,11 +145,7 @@ def open_checkpoint(
     corrections and `rules` have none, or the other way round (E0649).
     """
     given = {name: [source.file_format, source.place] for name, source in sorted(sources.items())}
-    has_begun = (
-        any(map(str.isdigit, files.names("query/commits")))
-        or any(name.isdigit() and int(name) > 0 for name in files.names("query/offsets"))
-        or files.read(NOTES) is not None  # sinks may have the first micro-batch
-    )
+    has_begun = _has_begun(files)
     found = _known(files, path)
     if found is None and has_begun:
         raise _damaged(f"{path}/{PIPELINE}", "the file is missing, but the query has micro-batches")
@@ -183,16 +179,46 @@ def open_checkpoint(
             "without `reload: never` in the pipeline file the rules may change; or give them an empty "
             f"checkpoint directory; the former rules are in {RULES} there",
         )
-    is_elsewhere = any(found["sources"].get(name, source) != source for name, source in given.items())
-    if is_elsewhere and not accepts_source_change:
-        raise _other_source(path, found["sources"], sources)
-    if not given.items() <= found["sources"].items():  # what rules no longer read may come back
-        write_sealed(files, PIPELINE, json.dumps({**found, "sources": {**found["sources"], **given}}))
+    if any(found["sources"].get(name, source) != source for name, source in given.items()):
+        if not accepts_source_change:
+            raise _other_source(path, found["sources"], sources)
+        _move_planned(checkpoint, found["sources"], given)
+    _add_sources(files, found, given)
     if before != rules and rules.reads(before):  # they differ in ways that do not affect stored state
         write_sealed(files, RULES, rules.to_json())
     if checkpoint.origin is not None:
         _place_rules(files, rules)
     return checkpoint
+
+
+def _add_sources(
+    files: CheckpointFiles, found: Mapping[str, Any], given: Mapping[str, Sequence[str]]
+) -> None:
+    """Record the places of sources. Those that rules no longer read are kept, because they may come back."""
+    if not given.items() <= found["sources"].items():
+        write_sealed(files, PIPELINE, json.dumps({**found, "sources": {**found["sources"], **given}}))
+
+
+def _has_begun(files: CheckpointFiles) -> bool:
+    """Return whether sinks may have a micro-batch."""
+    return (
+        any(map(str.isdigit, files.names("query/commits")))
+        or any(name.isdigit() and int(name) > 0 for name in files.names("query/offsets"))
+        or files.read(NOTES) is not None
+    )
+
+
+def _move_planned(
+    checkpoint: Checkpoint, before: Mapping[str, Sequence[str]], given: Mapping[str, Sequence[str]]
+) -> None:
+    """Let a planned micro-batch read files of a source that was moved: later ones do not read them again."""
+    batch = _last_done(checkpoint) + 1
+    plan = planned(checkpoint, batch)
+    if plan is not None:
+        old, new = ({name: place for name, (_, place) in of.items()} for of in (before, given))
+        changed = moved(plan, old, new)
+        if changed.shares != plan.shares:
+            write_plan(checkpoint, batch, changed)
 
 
 def _place_rules(files: CheckpointFiles, rules: StoredRules) -> None:

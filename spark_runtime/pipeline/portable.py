@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+from spark_runtime.sources.protocol import Range
+from spark_runtime.wire.plan import Plan
 
 
 def without_paths(value: Any, places: Mapping[str, str]) -> Any:
@@ -31,6 +36,30 @@ def with_paths(value: Any, places: Mapping[str, str]) -> Any:
         return text
 
     return _mapped(value, changed)
+
+
+def moved(plan: Plan, before: Mapping[str, str], now: Mapping[str, str]) -> Plan:
+    """Return a plan that reads files where they are now, if their source was moved after it was written.
+
+    A file that still exists at its old place is read there.
+
+    `before` and `now`: the places of sources.
+    """
+    folders = {
+        name: (old, new)
+        for name, place in now.items()
+        if (old := folder_of(before.get(name, ""))) and (new := folder_of(place)) and old != new
+    }
+
+    def at(name: str, part: Range) -> Range:
+        old, new = folders.get(name, ("", ""))
+        path = part[0]
+        if not old or not isinstance(path, str) or not f"{path}/".startswith(f"{old}/"):
+            return part
+        there = new + path.removeprefix(old)
+        return (there, *part[1:]) if not os.path.exists(path) and os.path.exists(there) else part
+
+    return replace(plan, shares=[[(name, at(name, part)) for name, part in share] for share in plan.shares])
 
 
 def portable(place: str) -> str:

@@ -50,7 +50,8 @@ class Kept(NamedTuple):
     def _once(cls) -> Kept:
         gc.collect()
         tracked = gc.get_objects()
-        sizes = (sys.getsizeof(one) for one in tracked if not isinstance(one, pa.Array))  # counted by Arrow
+        # Arrow counts its own. `isinstance` would ask a weak reference for the object, which may be gone.
+        sizes = (sys.getsizeof(one) for one in tracked if not issubclass(type(one), pa.Array))
         return cls(len(tracked), sum(sizes), pa.total_allocated_bytes())
 
 

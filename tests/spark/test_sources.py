@@ -20,6 +20,7 @@ from cep.errors import CepError, InputError, StateError
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
 from spark_runtime.storage.lock import locked
+from tests.spark.test_reload import run_until
 
 STREAMS = """
 streams:
@@ -128,6 +129,22 @@ def test_another_place_is_refused_unless_the_files_have_moved_there(
     assert summary.counts.events == 1
     assert matched(tmp_path) == [("every_order", number) for number in range(1, 7)]
     assert quiet_run(moved).counts.events == 0  # it is the source now
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_files_of_a_planned_micro_batch_may_move(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    put(tmp_path, "orders/1.json", *map(order, range(1, 6)))
+    quiet_run(orders_only(tmp_path))
+    put(tmp_path, "orders/2.json", order(6))
+    run_until(orders_only(tmp_path), "spark_runtime.pipeline.plans.write_plan", moment, monkeypatch)
+    (tmp_path / "in/orders").rename(tmp_path / "in/moved")
+    put(tmp_path, "moved/3.json", order(7))
+    moved = orders_only(tmp_path, ORDERS.replace("in/orders", "in/moved"), FINISH)
+    summary = quiet_run(moved, accept_source_change=True)
+    assert (summary.counts.events, summary.counts.gone) == (2, {})
+    assert matched(tmp_path) == [("every_order", number) for number in range(1, 8)]
 
 
 def test_a_source_that_never_gave_anything_may_be_corrected(spark: SparkSession, tmp_path: Path) -> None:
