@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ from cep.schema.time_literals import parse_duration, print_duration
 MAX_RUNS = 200
 """Most rule sets of a sweep."""
 
+_Number = TypeVar("_Number", int, float)
+
 _TUNED = (ast.Kind.INTEGER, ast.Kind.DECIMAL, ast.Kind.INTERVAL)
 
 _RANGE = re.compile(r"(-?[\d.]+?)\.\.(-?[\d.]+?)(?:\.\.([\d.]+))?")
@@ -29,6 +32,11 @@ _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 _TAILS = (1e-3, 1e-4, 1e-5, 1e-6)
 """Shares of the values seen that are below, and above, the values that `beyond` tries."""
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+"""The whole numbers that a parameter can be are from the one to the other."""
+
+_GREATEST = sys.float_info.max
 
 _DIGITS = 3
 """Digits of a fraction that is tried."""
@@ -138,7 +146,8 @@ def candidates(declared: ast.Constant, seen: pa.ChunkedArray | None, n_values: i
         ranks = np.linspace(0.01, 0.99, n_values - 1)
         tried = np.quantile(_known(seen), ranks, method="inverted_cdf")
     else:
-        tried = float(declared.value or 0) * np.array(_FACTORS)
+        with np.errstate(over="ignore"):  # `texts_of` has a value for what is too great
+            tried = float(declared.value or 0) * np.array(_FACTORS)
     texts = {*texts_of(declared, tried.tolist()), declared_text(declared)}
     return tuple(sorted(texts, key=lambda text: number_of(declared, text)))
 
@@ -184,7 +193,8 @@ def between(
         if len(inside):
             ranks = np.linspace(0, 1, n_values + 2)[1:-1]
             return texts_of(declared, np.quantile(inside, ranks, method="inverted_cdf").tolist())
-    return texts_of(declared, np.linspace(first, last, n_values + 2)[1:-1].tolist())
+    quarters = np.linspace(first / 4, last / 4, n_values + 2)[1:-1]  # `last - first` may be too great
+    return texts_of(declared, (4 * quarters).tolist())
 
 
 def number_of(declared: ast.Constant, text: str) -> float:
@@ -202,17 +212,27 @@ def declared_text(declared: ast.Constant) -> str:
 
 
 def texts_of(declared: ast.Constant, numbers: Sequence[float]) -> tuple[str, ...]:
-    """Return numbers as distinct values of a parameter, in order; fractions have three digits."""
+    """Return numbers as distinct values of a parameter, in order; fractions have three digits.
+
+    In place of a number that a parameter cannot be, because it is too great, the greatest is returned.
+    """
+    finite = [_within(one, -_GREATEST, _GREATEST) for one in numbers]
     if declared.kind is ast.Kind.INTERVAL:
-        return tuple(print_duration(round(one)) for one in sorted({*map(_round_us, numbers)}) if one > 0)
+        return tuple(print_duration(one) for one in sorted({*map(_round_us, finite)}) if one > 0)
     if declared.kind is ast.Kind.INTEGER:
-        return tuple(map(str, sorted({round(one) for one in numbers})))
-    return tuple(map(_decimal, sorted({float(f"{one:.{_DIGITS}g}") for one in numbers})))
+        return tuple(map(str, sorted({_within(round(one), _LEAST, _MOST) for one in finite})))
+    rounded = {_within(float(f"{one:.{_DIGITS}g}"), -_GREATEST, _GREATEST) for one in finite}
+    return tuple(map(_decimal, sorted(rounded)))
+
+
+def _within(number: _Number, least: _Number, most: _Number) -> _Number:
+    """Return a number, or the bound that is the nearest to it."""
+    return min(max(number, least), most)
 
 
 def _decimal(number: float) -> str:
     """Return a number as a rule can have it: of many digits, an INTEGER would be too large."""
-    text = repr(number)
+    text = repr(number + 0.0)  # -0.0 becomes 0.0
     return text if "e+" in text else format(Decimal(text), "f")
 
 

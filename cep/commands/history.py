@@ -235,7 +235,8 @@ class Runner:
                 parts.append(pa.array(self._history.quantiles(stream, field), pa.float64()))
                 continue
             for chunk in self.chunks[name]:
-                parts += chunk.events.column(column).cast(pa.float64()).chunks
+                # A whole number beyond 2^53 is rounded: the values that are tried are rounded, too.
+                parts += chunk.events.column(column).cast(pa.float64(), safe=False).chunks
         found = pa.chunked_array(parts, pa.float64())
         return found.filter(pc.is_finite(found)) if parts else None  # a parameter is a number
 

@@ -149,6 +149,45 @@ def test_the_declared_value_is_tried_exactly(text: str) -> None:
     assert numbers == sorted(numbers)
 
 
+GREATEST = 1.7976931348623157e308
+LONGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "extremes"),
+    [
+        ("5", [-GREATEST, GREATEST], (str(-LONGEST - 1), str(LONGEST))),
+        ("5", [float(-LONGEST), float(LONGEST)], (str(-LONGEST - 1), str(LONGEST))),
+        ("5.0", [-GREATEST, GREATEST], ("-1.7976931348623157e+308", "1.7976931348623157e+308")),
+    ],
+)
+def test_values_that_are_tried_are_values_that_a_parameter_can_have(
+    text: str, numbers: list[float], extremes: tuple[str, str]
+) -> None:
+    """Without a warning of numpy, too, which is an error in tests."""
+    declared, seen = constant(text), pa.chunked_array([[*numbers, 0.0]])
+    outer = beyond(declared, seen)
+    assert (outer[0], outer[-1]) == extremes
+    tried = {*outer, *candidates(declared, seen, 10), *between(declared, *extremes, None, 5)}
+    assert len(tried) > 5
+    for value in tried:
+        assert declared_text(constant(value)) == value
+
+
+@pytest.mark.parametrize("text", ["1e+308", "-1e+308", str(LONGEST), "1e-323"])
+def test_multiples_of_an_extreme_value_are_values_that_a_parameter_can_have(text: str) -> None:
+    declared = constant(text)
+    for value in candidates(declared, None, 9):
+        assert declared_text(constant(value)) == value
+
+
+def test_zero_has_no_sign() -> None:
+    assert declared_text(constant("-0.0")) == "0.0"
+    assert "-0.0" not in candidates(constant("-0.0"), pa.chunked_array([[-0.0, 0.0, 1.0]]), 5)
+    assert beyond(constant("5.0"), pa.chunked_array([[-0.0]])) == ("0.0",)
+    assert between(constant("5.0"), "-1.0", "1.0", pa.chunked_array([[-0.0]]), 1) == ("0.0",)
+
+
 def test_multiples_of_short_durations_are_tried() -> None:
     assert candidates(constant("500 MICROSECONDS"), None, 9)[::3] == (
         "125 MICROSECONDS",

@@ -290,6 +290,32 @@ def test_values_that_no_parameter_can_have_are_not_tried(folder: Path) -> None:
     assert (result.exit_code, "5 (now" in result.stdout) == (0, True), result.output
 
 
+@pytest.mark.parametrize(
+    ("parameter", "condition", "amount", "proposed"),
+    [
+        ("p = 5", "n > p", 1, str(2**62)),
+        ("p = 5", "amount > p", 1.7976931348623157e308, None),  # no whole number is so large
+        ("p = 5.0", "amount > p", 1.7976931348623157e308, "1.7976931348623157e+308"),
+        ("p = -5.0", "amount < p", -1.7976931348623157e308, "-1.7976931348623157e+308"),
+        ("p = 1e308", "amount * 1.0 > p", 1.2e308, "1.25e+308"),
+    ],
+)
+def test_the_greatest_numbers_are_tuned(
+    folder: Path, parameter: str, condition: str, amount: float, proposed: str | None
+) -> None:
+    Path("drain.cep").write_text(
+        f"RULE r PARAM {parameter} FROM payments PARTITION BY card PATTERN x DEFINE x AS {condition}\n"
+    )
+    Path("streams.yaml").write_text(STREAMS.replace("tx: bigint", "tx: bigint, n: bigint"))
+    row = json.loads(event(1, "c", 1, 0, amount)) | {"n": 2**62}
+    Path("events.jsonl").write_text(json.dumps(row) + "\n")
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "0", "--format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    (found,) = json.loads(result.stdout)["parameters"]
+    assert found["proposed"] == proposed
+    assert len(found["tried"]) > 1
+
+
 def test_each_parameter_is_tuned_alone(folder: Path) -> None:
     data = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 9 --format json"))
     found = data["parameters"]
