@@ -16,6 +16,7 @@ import pyarrow as pa
 from cep.arrays import F64
 from cep.errors import InputError
 from cep.language import ast
+from cep.language.parameters import assignment
 from cep.schema.time_literals import parse_duration, print_duration
 
 MAX_RUNS = 200
@@ -52,16 +53,16 @@ def values_of(text: str) -> tuple[str, tuple[str, ...]]:
 
     Raises InputError (E0692): the string has a different form, or too many values.
     """
-    name, sign, listed = text.partition("=")
+    name, listed = assignment(text) or ("", "")
     form = "write NAME=1..10, NAME=0.5..2..0.5 (with a step) or NAME=1,2,5"
-    if not sign or not name.strip() or not listed.strip():
+    if not listed:
         raise InputError("E0692", f"`{text}` names no values", form)
-    found = _RANGE.fullmatch(listed.strip())
+    found = _RANGE.fullmatch(listed)
     if found is None:
         values = tuple(dict.fromkeys(part.strip() for part in listed.split(",") if part.strip()))
         if not values:
             raise InputError("E0692", f"`{text}` names no values", form)
-        return name.strip(), values
+        return name, values
     try:
         first, last, step = (Decimal(part) for part in (found[1], found[2], found[3] or "1"))
     except InvalidOperation:
@@ -70,9 +71,7 @@ def values_of(text: str) -> tuple[str, tuple[str, ...]]:
         raise InputError(
             "E0692", f"the range `{listed}` has no values, or more than {MAX_RUNS}", "write a <= b and a step"
         )
-    return name.strip(), tuple(
-        format(first + number * step, "f") for number in range(int((last - first) / step) + 1)
-    )
+    return name, tuple(format(first + number * step, "f") for number in range(int((last - first) / step) + 1))
 
 
 def combinations(sweeps: Sequence[str]) -> tuple[dict[str, str], ...]:

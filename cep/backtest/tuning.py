@@ -10,7 +10,7 @@ the extremes of the column are tried, too.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -241,28 +241,57 @@ def _with(values: Values, place: int, value: str) -> Values:
     return (*values[:place], (values[place][0], value), *values[place + 1 :])
 
 
-def joint_text(proposal: JointProposal, goal: Goal) -> str:
+Names = Mapping[str, str | None]
+"""What `--set` calls each parameter (`setting_of`)."""
+
+
+def changed_settings(changed: Iterable[tuple[str, str]], names: Names) -> list[str]:
+    """Return new values of parameters as `--set` takes them, without those that it cannot set alone."""
+    return [f"{names[name]}={value}" for name, value in changed if names[name] is not None]
+
+
+def joint_changes(proposal: JointProposal) -> Values:
+    """Return the values that are proposed and differ from those now."""
+    return tuple(pair for pair in proposal.best or () if pair not in proposal.steps[0])
+
+
+def changes(proposal: Proposal) -> Values:
+    """Return the value that is proposed, if it differs from the one now."""
+    best = proposal.best
+    return () if best is None or best.value == proposal.declared else ((proposal.parameter, best.value),)
+
+
+def _proposed(changed: Values, names: Names) -> Iterator[str]:
+    """Yield the lines that say how to change values."""
+    settings = changed_settings(changed, names)
+    if settings:
+        yield "proposed: " + " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
+    for name, value in changed:
+        if names[name] is None:
+            yield f"proposed: {name}={value} in the file of the rule: --set would change other rules, too"
+
+
+def joint_text(proposal: JointProposal, goal: Goal, names: Names) -> str:
     """Return the steps as a table, and the proposal."""
-    names = ", ".join(name for name, _ in proposal.steps[0])
+    shown_names = ", ".join(name for name, _ in proposal.steps[0])
     rows = []
     for number, step in enumerate(proposal.steps):
         marks = [word for word, holds in (("now", number == 0), ("best", step == proposal.best)) if holds]
         shown = ", ".join(value for _, value in step) + (f" ({', '.join(marks)})" if marks else "")
-        rows.append((names, shown, proposal.tried[step]))
+        rows.append((shown_names, shown, proposal.tried[step]))
     lines = [table_text(*figure_cells(rows)), ""]
     if proposal.best is None:
         lines.append(f"no values that were tried give {_words(goal)}")
     elif proposal.best == proposal.steps[0]:
         lines.append(f"keep {', '.join('='.join(pair) for pair in proposal.best)}")
     else:
-        changed = [pair for pair in proposal.best if pair not in proposal.steps[0]]
-        lines.append("proposed: " + " ".join(f"--set {shlex.quote('='.join(pair))}" for pair in changed))
+        lines += _proposed(joint_changes(proposal), names)
     runs = f"{len(proposal.tried):,} run{'' if len(proposal.tried) == 1 else 's'}"
     lines.append(f"{runs}; more were not allowed" if not proposal.is_complete else runs)
     return "\n".join(lines)
 
 
-def proposal_text(proposal: Proposal, goal: Goal) -> str:
+def proposal_text(proposal: Proposal, goal: Goal, names: Names) -> str:
     """Return what was tried as a table, and the proposal."""
     rows = [(proposal.parameter, _marked(one, proposal), one.figures) for one in proposal.tried]
     lines = [table_text(*figure_cells(rows)), ""]
@@ -271,7 +300,7 @@ def proposal_text(proposal: Proposal, goal: Goal) -> str:
     elif proposal.best.value == proposal.declared:
         lines.append(f"keep {proposal.parameter}={proposal.declared}")
     else:
-        lines.append(f"proposed: --set {shlex.quote(f'{proposal.parameter}={proposal.best.value}')}")
+        lines += _proposed(changes(proposal), names)
     if len(proposal.tried) == 1:
         lines.append(f"no other value of `{proposal.parameter}` could be tried")
     return "\n".join(lines)

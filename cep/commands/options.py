@@ -53,12 +53,17 @@ class Amount(click.FloatRange):
 
 
 def _values(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    if not given:
+        return {}
+    from cep.language.parameters import assignment
+
     values = {}
     for text in given:
-        name, sign, value = text.partition("=")
-        if not sign or not name.strip():
+        found = assignment(text)
+        if found is None:
             raise click.BadParameter(f"`{text}` is not NAME=VALUE", context, parameter)
-        values[name.strip()] = value.strip()
+        name, value = found
+        values[name] = value
     return values
 
 

@@ -13,7 +13,7 @@ from cep.commands.options import AS_JSON, Amount
 
 if TYPE_CHECKING:
     from cep.backtest.figures import Figures, Truth
-    from cep.backtest.tuning import JointProposal, Proposal, Tuned, Values
+    from cep.backtest.tuning import JointProposal, Names, Proposal, Tuned, Values
     from cep.compiler.compile import Compiled
     from cep.language import ast
     from cep.rulebook import Rulebook
@@ -45,6 +45,8 @@ def tune(
     from cep.backtest.sweep import compared_column, declared_text
     from cep.backtest.tuning import Goal, Tuned, joint_text, proposal_text, propose, propose_together
     from cep.errors import InputError
+    from cep.language.front_ends import read_rules
+    from cep.language.parameters import setting_of
     from cep.output.rows import json_line
     from cep.rulebook import compile_rulebook
 
@@ -76,17 +78,19 @@ def tune(
     seen = {one.name.text: runner.seen(compared_column(rule, one.name.text)) for one in parameters}
     tuned = [Tuned(one, declared_text(one.value), seen[one.name.text]) for one in parameters]
     tuned = _those_with_values(tuned, is_chosen=bool(chosen), quiet=given.quiet)
+    trees = [tree for source in dict.fromkeys(book.sources) for tree in read_rules(source)[0]]
+    names = {one.name: setting_of(trees, rule.name.text, one.name) for one in tuned}
     run = _runs(runner, book, given, rule.name.text, truth, {one.name: one.declared for one in tuned})
     if together:
         joint = propose_together(tuned, run, goal, runs or _RUNS)
-        text = joint_text(joint, goal)
-        data: Any = _joint_data(joint)
+        text = joint_text(joint, goal, names)
+        data: Any = _joint_data(joint, names)
     else:
         proposals = [
             propose(one.parameter, one.declared, one.seen, _of_values(run, one.name), goal) for one in tuned
         ]
-        text = "\n\n".join(proposal_text(one, goal) for one in proposals)
-        data = {"parameters": [_as_data(one) for one in proposals]}
+        text = "\n\n".join(proposal_text(one, goal, names) for one in proposals)
+        data = {"parameters": [_as_data(one, names) for one in proposals]}
     if AS_JSON[given.output_format]:
         click.echo(json_line(data))
     else:
@@ -136,8 +140,9 @@ def _runs(
 
     def run(values: Values) -> Figures | None:
         changed = {f"{rule}.{name}": value for name, value in values if value != declared[name]}
-        try:
-            rules = compile_rulebook(book, [rule], {**given.parameters, **changed}).rule_set
+        others = {name: value for name, value in given.parameters.items() if name not in changed}
+        try:  # the last of two names of a parameter sets it
+            rules = compile_rulebook(book, [rule], {**others, **changed}).rule_set
         except RuleError:
             if not changed:
                 raise
@@ -154,19 +159,25 @@ def _of_values(
     return lambda values: [run(((name, value),)) for value in values]
 
 
-def _joint_data(proposal: JointProposal) -> dict[str, Any]:
+def _joint_data(proposal: JointProposal, names: Names) -> dict[str, Any]:
+    from cep.backtest.tuning import changed_settings, joint_changes
+
     return {
         "declared": dict(proposal.steps[0]),
         "proposed": None if proposal.best is None else dict(proposal.best),
+        "set": changed_settings(joint_changes(proposal), names),
         "is_complete": proposal.is_complete,
         "tried": [{"values": dict(values), **of.as_data()} for values, of in proposal.tried.items()],
     }
 
 
-def _as_data(proposal: Proposal) -> dict[str, Any]:
+def _as_data(proposal: Proposal, names: Names) -> dict[str, Any]:
+    from cep.backtest.tuning import changed_settings, changes
+
     return {
         "parameter": proposal.parameter,
         "declared": proposal.declared,
         "proposed": None if proposal.best is None else proposal.best.value,
+        "set": changed_settings(changes(proposal), names),
         "tried": [{"value": one.value, **one.figures.as_data()} for one in proposal.tried],
     }

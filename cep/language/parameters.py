@@ -6,6 +6,7 @@ text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -15,12 +16,38 @@ from cep.errors import Diagnostic, Source
 from cep.language import ast
 from cep.language.cursor import KIND_WORDS, ProblemError
 from cep.language.patterns import PatternReader
+from cep.language.printer import print_name
 
 PARTS = (
     *("pattern", "window", "windowing", "lets", "definitions", "where", "having", "measures"),
     "report",
 )
 """The parts of a rule that may name parameters."""
+
+
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`")
+_ASSIGNED = re.compile(rf"((?:{_QUOTED.pattern}|[^`=])+)=(.*)", re.DOTALL)
+
+
+def assignment(text: str) -> tuple[str, str] | None:
+    """Return the name and the value in ``small=4``; None: it has another form.
+
+    The name may be in backticks, as in rules: `` `a=b`=4 ``.
+    """
+    found = _ASSIGNED.fullmatch(text)
+    if found is None:
+        name, sign, value = text.partition("=")
+    else:
+        name, sign, value = _QUOTED.sub(_unquoted, found[1].strip()), "=", found[3]
+    return (name if found else name.strip(), value.strip()) if sign and name.strip() else None
+
+
+def setting_of(rules: Sequence[ast.Rule], rule: str, parameter: str) -> str | None:
+    """Return what `--set` calls a parameter of one of the rules; None: each name is that of others, too."""
+    for names in ((parameter,), (rule, parameter)):
+        if len(list(_places(rules, ".".join(names)))) == 1:
+            return ".".join(map(print_name, names))
+    return None
 
 
 def with_values(rule: ast.Rule) -> ast.Rule:
@@ -86,6 +113,10 @@ def _places(rules: Iterable[ast.Rule], name: str) -> Iterator[tuple[int, int]]:
         for place, parameter in enumerate(rule.parameters):
             if name in (parameter.name.text, f"{rule.name.text}.{parameter.name.text}"):
                 yield number, place
+
+
+def _unquoted(name: re.Match[str]) -> str:
+    return name[1].replace("``", "`")
 
 
 def _constant(text: str, declared: ast.Constant) -> ast.Constant | None:

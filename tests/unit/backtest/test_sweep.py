@@ -23,6 +23,7 @@ from cep.backtest.tuning import (
     Goal,
     Tuned,
     Values,
+    changed_settings,
     joint_text,
     proposal_text,
     propose,
@@ -53,6 +54,12 @@ def parsed(parameters: str, condition: str = "amount < small") -> ast.Rule:
 )
 def test_values_are_a_range_or_a_list(text: str, values: tuple[str, ...]) -> None:
     assert values_of(text) == (text.partition("=")[0].strip(), values)
+
+
+def test_a_name_may_be_in_backticks() -> None:
+    assert values_of("`a=b` = 1, 2") == ("a=b", ("1", "2"))
+    assert values_of("r.`a``=b`=1..2") == ("r.a`=b", ("1", "2"))
+    assert values_of("a`b=1") == ("a`b", ("1",))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +219,10 @@ SEEN = pa.chunked_array([[2.0] * 2000 + [3.0, 5.0, 6.0, 7.0, 9.0] + [10.0] * 200
 """Quantiles of the first grid are 2, 10, 20; those in between are in the second."""
 
 
+OWN = {"small": "small", "wide": "wide"}
+"""What `--set` calls the parameters."""
+
+
 def run(values: tuple[str, ...] | list[str] | object) -> list[Figures]:
     """Return what a rule reports: the larger the value, the more alerts, and all stories from 6 on."""
     assert isinstance(values, tuple | list)
@@ -226,7 +237,7 @@ def test_the_value_with_the_most_recall_among_those_with_few_alerts_is_proposed(
     assert [one.value for one in found.tried] == ["2", "3", "5", "6", "7", "9", "10", "20"]
     assert found.best is not None
     assert found.best.value == "6"  # 7 has the same recall, but a lower precision
-    assert proposal_text(found, Goal(alerts_a_day=75)).endswith("proposed: --set small=6")
+    assert proposal_text(found, Goal(alerts_a_day=75), OWN).endswith("proposed: --set small=6")
 
 
 def test_the_value_with_the_fewest_alerts_among_those_with_enough_recall_is_proposed() -> None:
@@ -241,7 +252,7 @@ def test_a_goal_that_no_value_meets_is_said() -> None:
     goal = Goal(alerts_a_day=5)
     found = propose(parameter, "2", pa.chunked_array([[2.0, 3.0]]), run, goal)
     assert found.best is None
-    assert proposal_text(found, goal).splitlines() == [
+    assert proposal_text(found, goal, OWN).splitlines() == [
         "small    alerts  a day  keys  planted  found  recall  precision  near misses",
         "2 (now)      20   20.0    20       10      2     20%        10%            0",
         "3            30   30.0    30       10      4     40%      13.3%            0",
@@ -278,7 +289,7 @@ def test_values_that_a_rule_cannot_have_are_passed_over() -> None:
     alone = propose(
         parameter, "2", None, lambda of: [figures(9, 1, 1) if one == "2" else None for one in of], goal
     )
-    assert proposal_text(alone, goal).splitlines()[-1] == "no other value of `small` could be tried"
+    assert proposal_text(alone, goal, OWN).splitlines()[-1] == "no other value of `small` could be tried"
     joint = propose_together(
         two(), lambda values: both(values) if int(values[0][1]) >= 2 else None, Goal(recall=1.0), 200
     )
@@ -294,13 +305,13 @@ def test_a_proposal_can_be_pasted() -> None:
     def alerts(values: Sequence[str]) -> list[Figures]:
         return [figures(1 if value == "40 MINUTES" else 9, 1, 1) for value in values]
 
-    found = proposal_text(propose(parameter, "10 MINUTES", None, alerts, goal), goal)
+    found = proposal_text(propose(parameter, "10 MINUTES", None, alerts, goal), goal, OWN)
     assert found.splitlines()[-1] == "proposed: --set 'wide=40 MINUTES'"
 
 
 def test_one_alert_and_one_run_are_singular() -> None:
     goal = Goal(alerts_a_day=1)
-    found = joint_text(propose_together(two(), lambda _: figures(9, 1, 1), goal, 1), goal)
+    found = joint_text(propose_together(two(), lambda _: figures(9, 1, 1), goal, 1), goal, OWN)
     assert found.splitlines()[-2:] == [
         "no values that were tried give at most 1 alert a day",
         "1 run; more were not allowed",
@@ -333,7 +344,7 @@ def test_several_parameters_are_tuned_together_until_no_change_of_one_is_better(
     assert found.best == (("small", "4"), ("wide", "8"))
     assert found.is_complete
     assert found.steps[0] == (("small", "2"), ("wide", "4"))
-    assert joint_text(found, goal).splitlines()[-2:] == [
+    assert joint_text(found, goal, OWN).splitlines()[-2:] == [
         "proposed: --set small=4 --set wide=8",
         f"{len(found.tried)} runs",
     ]
@@ -344,17 +355,31 @@ def test_runs_of_several_parameters_end_with_the_budget_and_the_best_so_far_is_k
     found = propose_together(two(), both, goal, 3)
     assert len(found.tried) == 3
     assert not found.is_complete
-    assert joint_text(found, goal).splitlines()[-1] == "3 runs; more were not allowed"
+    assert joint_text(found, goal, OWN).splitlines()[-1] == "3 runs; more were not allowed"
     whole = propose_together(two(), both, goal, 200)
     assert whole.best is not None
     assert both(whole.best).a_day <= 3
     assert len(whole.tried) <= 100
 
 
+def test_a_parameter_that_no_setting_sets_alone_is_changed_in_its_file() -> None:
+    (parameter,) = parsed("small = 2").parameters
+    goal, file = Goal(recall=0.75), "in the file of the rule: --set would change other rules, too"
+    alone = propose(parameter, "2", SEEN, run, goal)
+    assert proposal_text(alone, goal, {"small": None}).splitlines()[-1] == f"proposed: small=5 {file}"
+    assert changed_settings([("small", "5")], {"small": None}) == []
+    together = propose_together(two(), both, Goal(recall=1.0), 200)
+    assert joint_text(together, goal, {"small": None, "wide": "wide"}).splitlines()[-3:-1] == [
+        "proposed: --set wide=8",
+        f"proposed: small=4 {file}",
+    ]
+
+
 def test_values_that_are_best_already_are_kept() -> None:
     found = propose_together(two(), lambda _: figures(1, 10, 1), Goal(alerts_a_day=5), 100)
     assert found.best == (("small", "2"), ("wide", "4"))
-    assert joint_text(found, Goal(alerts_a_day=5)).splitlines()[-2] == "keep small=2, wide=4"
+    assert joint_text(found, Goal(alerts_a_day=5), OWN).splitlines()[-2] == "keep small=2, wide=4"
     none = propose_together(two(), lambda _: figures(9, 1, 1), Goal(alerts_a_day=5), 100)
     assert none.best is None
-    assert "no values that were tried give at most 5 alerts a day" in joint_text(none, Goal(alerts_a_day=5))
+    text = joint_text(none, Goal(alerts_a_day=5), OWN)
+    assert "no values that were tried give at most 5 alerts a day" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from hashlib import sha256
@@ -314,6 +315,57 @@ def test_the_greatest_numbers_are_tuned(
     (found,) = json.loads(result.stdout)["parameters"]
     assert found["proposed"] == proposed
     assert len(found["tried"]) > 1
+
+
+def test_a_proposal_changes_no_other_rule(folder: Path) -> None:
+    other = RULE.replace("drain", "other").replace("wait", "pause")
+    Path("other.cep").write_text(other)
+    files = ("drain.cep", "other.cep", *INPUT)
+    words = ("--only", "drain", "--alerts-per-day", "0.7")
+    result = cep("tune", *files, *words, "--parameter", "small")
+    assert "proposed: --set drain.small=9\n" in result.stdout
+    together = cep("tune", *files, *words, "--together")
+    (line,) = (line for line in together.stdout.splitlines() if line.startswith("proposed: "))
+    assert line.startswith("proposed: --set drain.small=")
+    (found,) = json.loads(cep("tune", *files, *words, "--parameter", "small", "--format", "json").stdout)[
+        "parameters"
+    ]
+    assert (found["proposed"], found["set"]) == ("9", ["drain.small=9"])
+    joint = json.loads(cep("tune", *files, *words, "--together", "--format", "json").stdout)
+    assert joint["set"][0] == line.split()[2]
+    rows = {
+        row["rule"]: row["alerts"]
+        for row in json.loads(cep("backtest", *files, "--set", found["set"][0], "--format", "json").stdout)[
+            "rules"
+        ]
+    }
+    assert rows == {"drain": 3, "other": 2}
+    kept = cep("tune", *files, "--only", "other", "--alerts-per-day", "0.4", "--format", "json").stdout
+    assert [one["set"] for one in json.loads(kept)["parameters"]] == [[], []]
+
+
+@pytest.mark.parametrize("name", ["a=b", "a``=b", " a = b ", "drain.small"])
+def test_a_proposal_of_a_quoted_name_can_be_pasted(folder: Path, name: str) -> None:
+    text = RULE.replace("small", f"`{name}`")
+    Path("drain.cep").write_text(f"{text}\n{text.replace('drain', '`o=r`', 1)}")
+    for rule in ("drain", "o=r"):
+        tune = ("tune", "drain.cep", *INPUT, "--only", rule, "--alerts-per-day", "0.7")
+        result = cep(*tune, "--parameter", name.replace("``", "`"))
+        (line,) = (line for line in result.stdout.splitlines() if line.startswith("proposed: "))
+        pasted = shlex.split(line.removeprefix("proposed: "))
+        found = cep("backtest", "drain.cep", *INPUT, *pasted, "--format", "json")
+        assert found.exit_code == 0, found.stderr
+        rows = {row["rule"]: row["alerts"] for row in json.loads(found.stdout)["rules"]}
+        assert rows == {"drain": 2, "o=r": 2} | {rule: 3}
+        swept = cep("backtest", "drain.cep", *INPUT, "--sweep", f"{pasted[1]},5", "--format", "json")
+        assert [row["alerts"] for row in json.loads(swept.stdout)["sweep"]] == [3, 2]
+
+
+def test_each_value_is_tried_whatever_was_set(folder: Path) -> None:
+    given = ("--set", "drain.small=4", "--set", "small=5", "--parameter", "small")
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "0.7", *given, "--format", "json")
+    (found,) = json.loads(result.stdout)["parameters"]
+    assert (found["declared"], found["proposed"]) == ("5", "9")
 
 
 def test_each_parameter_is_tuned_alone(folder: Path) -> None:
