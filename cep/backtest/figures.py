@@ -108,7 +108,7 @@ def range_text(found: Backtest) -> str:
     """Return what was read: events, days, the share of keys."""
     of_keys = "" if found.share == 1.0 else f", {percent(found.share)} of the keys"
     days = f"{found.days:.1f}".removesuffix(".0")
-    text = f"{found.n_events:,} events{of_keys}"
+    text = f"{found.n_events:,} event{'' if found.n_events == 1 else 's'}{of_keys}"
     if found.has_range:
         first, last = day_of(found.from_us), day_of(found.to_us)
         text += f", {first} to {last}, {days} {'day' if days == '1' else 'days'}"

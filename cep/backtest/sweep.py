@@ -120,19 +120,28 @@ def _is_name(node: Any, name: str) -> bool:
     return isinstance(node, ast.Column) and node.variable is None and node.name.text == name
 
 
-def why_not_tuned(declared: ast.Constant, seen: pa.ChunkedArray | None) -> str | None:
-    """Return why there are no values to try for a parameter, as a predicate; None: there are some."""
+def why_not_tuned(
+    declared: ast.Constant, seen: pa.ChunkedArray | None, column: str | None = None
+) -> str | None:
+    """Return why there are no values to try for a parameter, as a predicate; None: there are some.
+
+    `column`: the column that is compared with the parameter; None: none is.
+    """
     if declared.kind not in _TUNED or declared.value is None:
         return "is not a number or a duration"
-    if not declared.value and not _has_values(seen):
+    if declared.value or _has_values(seen):
+        return None
+    if column is None:
         return "is 0, and no column is compared with it"
-    return None
+    if seen is None:
+        return f"is 0, and `{column}`, which is compared with it, is no column of the events"
+    return f"is 0, and the column `{column}`, which is compared with it, has no numbers"
 
 
 def candidates(declared: ast.Constant, seen: pa.ChunkedArray | None, n_values: int) -> tuple[str, ...]:
     """Return about `n_values` values to try for a parameter, the declared one among them, in order.
 
-    Raises InputError: the parameter is a string, a time or a boolean, or is 0 and is compared with no column
+    Raises InputError: the parameter is a string, a time or a boolean, or is 0 and is compared with no numbers
     (E0693).
 
     `seen`: the values of the column that is compared with the parameter: their quantiles are tried. None:

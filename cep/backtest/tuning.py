@@ -126,11 +126,14 @@ class Tuned:
         The value that it has now.
     seen
         The values of the column that is compared with it; None: none is known.
+    column
+        The name of this column; None: none is compared with it.
     """
 
     parameter: ast.Parameter
     declared: str
     seen: pa.ChunkedArray | None
+    column: str | None = None
 
     @property
     def name(self) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cep.backtest.figures import Truth
     from cep.backtest.history import Backtest, Chunks, Scope
+    from cep.language import ast
     from cep.rule_set import RuleSet
     from cep.rulebook import Rulebook
 
@@ -219,15 +220,18 @@ class Runner:
         finally:
             self.watched.line.clear()
 
-    def seen(self, column: str | None) -> pa.ChunkedArray | None:
-        """Return finite values of a column of numbers, on Spark some quantiles; None: it is not such a
-        column.
+    def seen(self, rule: ast.Rule, column: str | None) -> pa.ChunkedArray | None:
+        """Return finite values of a column of numbers that a rule reads, on Spark some quantiles; None: it is
+        not such a column of the inputs.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        own = {name.text for number, name in enumerate(rule.streams) if number not in rule.matches}
+        own |= {join.table.text for join in rule.joins}
+        inputs = {name: stream for name, stream in self.together.inputs.items() if name in own}
         parts: list[pa.Array] = []
-        for name, stream in self.together.inputs.items() if column is not None else ():
+        for name, stream in inputs.items() if column is not None else ():
             field = stream.field(column or "")
             if field is None or field.type.value not in ("bigint", "double"):
                 continue
@@ -254,6 +258,14 @@ class Runner:
 
     def tell_losses(self) -> None:
         """Say what the last run could not read, and end with the exit code for it."""
+        self.say_losses()
+        found = self.last
+        assert found is not None
+        if found.counts.passed_over or not found.rules.read_columns.isdisjoint(found.counts.absent_columns):
+            click.get_current_context().exit(EXIT_PASSED_OVER)
+
+    def say_losses(self) -> None:
+        """Say what the last run could not read."""
         from cep.output.summary import loss_lines
 
         found = self.last
@@ -262,8 +274,6 @@ class Runner:
         refused = "`cep match --dead-letter FILE` says why"
         for line in loss_lines(found.counts, rules.inputs, "", rules.read_columns, kept=[], refused=refused):
             tell(line, err=True)
-        if found.counts.passed_over or not rules.read_columns.isdisjoint(found.counts.absent_columns):
-            click.get_current_context().exit(EXIT_PASSED_OVER)
 
 
 def _require_same_streams(readers: Iterable[RuleSet]) -> None:

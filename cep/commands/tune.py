@@ -13,7 +13,7 @@ from cep.commands.options import AS_JSON, Amount
 
 if TYPE_CHECKING:
     from cep.backtest.figures import Figures, Truth
-    from cep.backtest.tuning import JointProposal, Names, Proposal, Tuned, Values
+    from cep.backtest.tuning import Goal, JointProposal, Names, Proposal, Tuned, Values
     from cep.compiler.compile import Compiled
     from cep.language import ast
     from cep.rulebook import Rulebook
@@ -42,8 +42,9 @@ def tune(
     **options: Any,
 ) -> None:
     """Propose values of the parameters (PARAM) of one rule of RULES, and show what each would cost."""
+    from cep.backtest.figures import range_data, range_text
     from cep.backtest.sweep import compared_column, declared_text
-    from cep.backtest.tuning import Goal, Tuned, joint_text, proposal_text, propose, propose_together
+    from cep.backtest.tuning import Goal, Tuned
     from cep.errors import InputError
     from cep.language.front_ends import read_rules
     from cep.language.parameters import setting_of
@@ -75,27 +76,65 @@ def tune(
     scope = given.scope(compiled.rule_set)
     truth = given.truth_of(compiled.rule_set, scope)
     runner = Runner(given, [compiled.rule_set], scope, keeps=True)
-    seen = {one.name.text: runner.seen(compared_column(rule, one.name.text)) for one in parameters}
-    tuned = [Tuned(one, declared_text(one.value), seen[one.name.text]) for one in parameters]
-    tuned = _those_with_values(tuned, is_chosen=bool(chosen), quiet=given.quiet)
+    columns = {one.name.text: compared_column(rule, one.name.text) for one in parameters}
+    tuned = [
+        Tuned(
+            one, declared_text(one.value), runner.seen(rule, columns[one.name.text]), columns[one.name.text]
+        )
+        for one in parameters
+    ]
+    tuned = _those_with_values(tuned, runner, compiled, is_chosen=bool(chosen))
     trees = [tree for source in dict.fromkeys(book.sources) for tree in read_rules(source)[0]]
     names = {one.name: setting_of(trees, rule.name.text, one.name) for one in tuned}
-    run = _runs(runner, book, given, rule.name.text, truth, {one.name: one.declared for one in tuned})
+    now = tuple((one.name, one.declared) for one in tuned)
+    run = _runs(runner, book, given, rule.name.text, truth, dict(now))
+    figures, found = run(now), runner.last
+    assert figures is not None
+    assert found is not None
+    has_data = bool(found.n_events or figures.alerts)
     if together:
-        joint = propose_together(tuned, run, goal, runs or _RUNS)
-        text = joint_text(joint, goal, names)
-        data: Any = _joint_data(joint, names)
+        text, data = _together(tuned, run, goal, names, runs or _RUNS if has_data else 0)
     else:
-        proposals = [
-            propose(one.parameter, one.declared, one.seen, _of_values(run, one.name), goal) for one in tuned
-        ]
-        text = "\n\n".join(proposal_text(one, goal, names) for one in proposals)
-        data = {"parameters": [_as_data(one, names) for one in proposals]}
+        text, data = _each_alone(tuned, run, goal, names, has_data=has_data)
     if AS_JSON[given.output_format]:
-        click.echo(json_line(data))
+        click.echo(json_line({**range_data(found), **data}))
     else:
-        tell(text)
+        tell(f"{text if has_data else 'no events, so no proposal'}\n\n{range_text(found)}")
     runner.tell_losses()
+
+
+def _together(
+    tuned: Sequence[Tuned], run: Callable[[Values], Figures | None], goal: Goal, names: Names, budget: int
+) -> tuple[str, dict[str, Any]]:
+    """Return what is proposed, as text and as data; `budget`: the maximum number of runs, 0: no proposal."""
+    from cep.backtest.tuning import JointProposal, joint_text, propose_together
+
+    if not budget:
+        now = tuple((one.name, one.declared) for one in tuned)
+        return "", _joint_data(JointProposal({}, (now,), None, is_complete=False), names)
+    proposal = propose_together(tuned, run, goal, budget)
+    return joint_text(proposal, goal, names), _joint_data(proposal, names)
+
+
+def _each_alone(
+    tuned: Sequence[Tuned],
+    run: Callable[[Values], Figures | None],
+    goal: Goal,
+    names: Names,
+    *,
+    has_data: bool,
+) -> tuple[str, dict[str, Any]]:
+    """Return what is proposed, as text and as data; without data nothing is."""
+    from cep.backtest.tuning import Proposal, proposal_text, propose
+
+    proposals = [
+        propose(one.parameter, one.declared, one.seen, _of_values(run, one.name), goal)
+        if has_data
+        else Proposal(one.name, one.declared, (), None)
+        for one in tuned
+    ]
+    text = "\n\n".join(proposal_text(one, goal, names) for one in proposals if has_data)
+    return text, {"parameters": [_as_data(one, names) for one in proposals]}
 
 
 def _the_rule(compiled: Compiled, only: Sequence[str]) -> ast.Rule:
@@ -109,19 +148,26 @@ def _the_rule(compiled: Compiled, only: Sequence[str]) -> ast.Rule:
     return found[0]
 
 
-def _those_with_values(tuned: Sequence[Tuned], *, is_chosen: bool, quiet: bool) -> list[Tuned]:
+def _those_with_values(
+    tuned: Sequence[Tuned], runner: Runner, compiled: Compiled, *, is_chosen: bool
+) -> list[Tuned]:
     """Return the parameters for which there are values to try, and say which others there are.
 
     Raises InputError (E0693): one of them was chosen, or no parameter is left.
     """
+    from cep.backtest.figures import range_text
     from cep.backtest.sweep import NAME_ITS_VALUES, why_not_tuned
     from cep.errors import InputError
 
-    reasons = {one.name: why_not_tuned(one.parameter.value, one.seen) for one in tuned}
+    reasons = {one.name: why_not_tuned(one.parameter.value, one.seen, one.column) for one in tuned}
     wrong = [f"parameter `{name}` {reason}" for name, reason in reasons.items() if reason is not None]
     if wrong and (is_chosen or len(wrong) == len(tuned)):
+        if any(reasons[one.name] is not None and one.seen is not None for one in tuned):
+            # A column without numbers: what was read, and what was lost, says why.
+            tell(range_text(runner.run(compiled.rule_set)), err=True)
+            runner.say_losses()
         raise InputError("E0693", "; ".join(wrong), NAME_ITS_VALUES)
-    for text in wrong if not quiet else ():
+    for text in wrong if not runner.given.quiet else ():
         tell(f"not tuned: {text}", err=True)
     return [one for one in tuned if reasons[one.name] is None]
 
@@ -131,15 +177,20 @@ def _runs(
 ) -> Callable[[Values], Figures | None]:
     """Return what runs the rule with values of parameters; None: the rule cannot have them.
 
-    `declared`: the values that they have now. The rule keeps those as they are written.
+    `declared`: the values that they have now. The rule keeps those as they are written, and runs only once
+    with all of them.
     """
     from cep.backtest.figures import figures_of
     from cep.backtest.sweep import shown_values
     from cep.errors import RuleError
     from cep.rulebook import compile_rulebook
 
+    known: list[Figures] = []
+
     def run(values: Values) -> Figures | None:
         changed = {f"{rule}.{name}": value for name, value in values if value != declared[name]}
+        if not changed and known:
+            return known[0]
         others = {name: value for name, value in given.parameters.items() if name not in changed}
         try:  # the last of two names of a parameter sets it
             rules = compile_rulebook(book, [rule], {**others, **changed}).rule_set
@@ -148,7 +199,10 @@ def _runs(
                 raise
             return None
         result = runner.run(rules, shown_values(dict(values)))
-        return next(one for one in figures_of(result, truth) if one.rule == rule)
+        figures = next(one for one in figures_of(result, truth) if one.rule == rule)
+        if not changed:
+            known.append(figures)
+        return figures
 
     return run
 

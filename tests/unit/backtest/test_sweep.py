@@ -17,6 +17,7 @@ from cep.backtest.sweep import (
     declared_text,
     number_of,
     values_of,
+    why_not_tuned,
 )
 from cep.backtest.truth import Score
 from cep.backtest.tuning import (
@@ -201,6 +202,24 @@ def test_multiples_of_short_durations_are_tried() -> None:
         "500 MICROSECONDS",
         "1500 MICROSECONDS",
     )
+
+
+@pytest.mark.parametrize(
+    ("seen", "column", "reason"),
+    [
+        (None, None, "is 0, and no column is compared with it"),
+        (None, "loss", "is 0, and `loss`, which is compared with it, is no column of the events"),
+        ([], "x", "is 0, and the column `x`, which is compared with it, has no numbers"),
+        ([None], "x", "is 0, and the column `x`, which is compared with it, has no numbers"),
+        ([1.0], "x", None),
+    ],
+)
+def test_why_a_parameter_of_zero_is_not_tuned(
+    seen: list[float | None] | None, column: str | None, reason: str | None
+) -> None:
+    values = None if seen is None else pa.chunked_array([seen], pa.float64())
+    assert why_not_tuned(constant("0"), values, column) == reason
+    assert why_not_tuned(constant("1"), values, column) is None
 
 
 @pytest.mark.parametrize("text", ["'x'", "TRUE", "0", "0 SECONDS"])

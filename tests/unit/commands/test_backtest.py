@@ -103,7 +103,7 @@ def test_keys_of_digits_are_those_of_the_matches(folder: Path) -> None:
     )["rules"]
     assert (found["planted"], found["found"], found["recall"]) == (1, 1, 1.0)
     text = cep_prints("tune drain.cep -i events.jsonl --truth truth.csv --recall 100% --parameter small")
-    assert text.splitlines()[-1] == "proposed: --set small=9"
+    assert "\nproposed: --set small=9\n" in text
 
 
 def test_a_truth_without_stories_has_no_recall(folder: Path) -> None:
@@ -273,7 +273,7 @@ def test_malformed_lines_are_reported_as_by_match(folder: Path) -> None:
 
 def test_tuning_tries_the_values_seen_and_finer_ones(folder: Path) -> None:
     text = cep_prints("tune drain.cep -i events.jsonl --truth truth.csv --recall 100% --parameter small")
-    assert text.splitlines()[-1] == "proposed: --set small=9"
+    assert "\nproposed: --set small=9\n" in text
     (found,) = json.loads(
         cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0.7 --parameter small --format json")
     )["parameters"]
@@ -368,6 +368,74 @@ def test_each_value_is_tried_whatever_was_set(folder: Path) -> None:
     assert (found["declared"], found["proposed"]) == ("5", "9")
 
 
+LARGE = "RULE large PARAM lim = 0.0 FROM payments PARTITION BY card PATTERN x DEFINE x AS amount > lim\n"
+
+
+def test_a_tuning_says_what_was_read(folder: Path) -> None:
+    tune = "tune drain.cep -i events.jsonl --alerts-per-day 0.7 --parameter small"
+    assert cep_prints(tune).endswith(
+        "\n\nproposed: --set small=9\n\n13 events, 2024-05-01 to 2024-05-06, 5 days\n"
+    )
+    assert cep_prints(f"{tune} --together").endswith(" runs\n\n13 events, 2024-05-01 to 2024-05-06, 5 days\n")
+    for options in ("", " --together"):
+        data = json.loads(cep_prints(f"{tune} --format json{options}"))
+        assert (data["events"], data["from"], data["to"]) == (13, "2024-05-01", "2024-05-06")
+
+
+def test_without_events_nothing_is_proposed(folder: Path) -> None:
+    tune = "tune drain.cep -i events.jsonl --alerts-per-day 3 --from 2031-01-01 --to 2031-01-02"
+    for options in ("", " --together"):
+        assert cep_prints(tune + options) == (
+            "no events, so no proposal\n\n"
+            "0 events, 2031-01-01 to 2031-01-02, 1 day; the files have events from 2024-05-01 to 2024-05-06\n"
+        )
+    data = json.loads(cep_prints(f"{tune} --format json"))
+    assert data["events"] == 0
+    for one in data["parameters"]:
+        assert (one["proposed"], one["set"], one["tried"]) == (None, [], [])
+    data = json.loads(cep_prints(f"{tune} --together --format json"))
+    assert data["declared"] == {"small": "5", "wait": "10 MINUTES"}
+    assert (data["proposed"], data["set"], data["tried"]) == (None, [], [])
+    Path("events.jsonl").write_text("no event\n")
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3")
+    assert (result.exit_code, result.stdout) == (0, "no events, so no proposal\n\n0 events\n")
+    assert result.stderr.startswith("malformed")
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ("no event\n", "0 events\nmalformed                1  not a JSON object (1)\n"),
+        (
+            event(1, "c", 1, 0, 1.0).replace("amount", "amuont"),
+            "1 event, 2024-05-01 to 2024-05-01, 1 day\nabsent fields            1  field `amount` is in none",
+        ),
+    ],
+)
+def test_a_column_without_numbers_is_named_and_what_was_lost(folder: Path, events: str, told: str) -> None:
+    Path("drain.cep").write_text(LARGE)
+    Path("events.jsonl").write_text(events)
+    result = cep("tune", "drain.cep", *INPUT, "--alerts-per-day", "3")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(told)
+    says = "parameter `lim` is 0, and the column `amount`, which is compared with it, has no numbers"
+    assert says in result.stderr
+
+
+def test_a_column_of_matches_is_not_that_of_the_events(folder: Path) -> None:
+    inner = RULE.replace("AS loss", "AS amount")
+    outer = LARGE.replace("FROM payments", "FROM MATCHES OF drain")
+    Path("drain.cep").write_text(f"{inner}\n{outer}")
+    words = ("--alerts-per-day", "3", "--only", "large")
+    result = cep("tune", "drain.cep", *INPUT, *words)
+    says = "parameter `lim` is 0, and `amount`, which is compared with it, is no column of the events"
+    assert (result.exit_code, says in result.stderr) == (1, True), result.stderr
+    Path("drain.cep").write_text(f"{inner}\n{outer.replace('0.0', '100.0')}")
+    result = cep("tune", "drain.cep", *INPUT, *words, "--format", "json")
+    (found,) = json.loads(result.stdout)["parameters"]
+    assert {"25.0", "50.0", "200.0", "400.0"} <= {row["value"] for row in found["tried"]}
+
+
 def test_each_parameter_is_tuned_alone(folder: Path) -> None:
     data = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 9 --format json"))
     found = data["parameters"]
@@ -387,7 +455,7 @@ def test_parameters_are_tuned_together(folder: Path) -> None:
     assert min(map(len, values.values())) > 3
     assert len(data["tried"]) <= 100
     text = cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 0.7 --together --runs 4")
-    assert text.splitlines()[-1] == "4 runs; more were not allowed"
+    assert "\n4 runs; more were not allowed\n" in text
     assert text.startswith("small, wait")
 
 
@@ -437,7 +505,7 @@ def test_a_value_that_meets_the_goal_as_the_table_shows_it_is_proposed(folder: P
     assert ", 20 days" in cep_prints("backtest drain.cep -i events.jsonl")
     text = cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 2")
     assert "5.0 (now, best)      40    2.0" in text
-    assert text.endswith("keep big=5.0\n")
+    assert "\nkeep big=5.0\n" in text
     data = json.loads(cep_prints("tune drain.cep -i events.jsonl --alerts-per-day 2 --format json"))
     (found,) = data["parameters"]
     assert found["proposed"] == "5.0"
