@@ -38,7 +38,10 @@ class Goal:
         return figures.recall is not None and figures.recall >= (self.recall or 0.0)
 
     def worth(self, figures: Figures) -> tuple[float, ...]:
-        """Return the figures by which runs that meet the goal are compared; more is better."""
+        """Return the figures by which runs that meet the goal are compared; more is better.
+
+        With a maximum of alerts, and nothing known about recall and precision, the most alerts are best.
+        """
         if self.alerts_a_day is None:
             return (-figures.a_day, figures.precision or 0.0)
         return (figures.recall or 0.0, figures.precision or 0.0, figures.a_day)

@@ -259,6 +259,24 @@ def test_the_value_with_the_most_recall_among_those_with_few_alerts_is_proposed(
     assert proposal_text(found, Goal(alerts_a_day=75), OWN).endswith("proposed: --set small=6")
 
 
+def test_values_that_meet_the_goal_are_compared_in_the_order_of_the_guide() -> None:
+    def best(goal: Goal, of: dict[str, Figures]) -> str:
+        (parameter,) = parsed("small = 4").parameters
+        found = propose(parameter, "4", None, lambda values: [of.get(one) for one in values], goal)
+        assert found.best is not None
+        return found.best.value
+
+    unknown = {value: Figures("r", n, float(n), n) for value, n in (("2", 3), ("4", 5), ("8", 7), ("16", 9))}
+    assert best(Goal(alerts_a_day=8), unknown) == "8"
+    precise = {"2": figures(4, 6, 4), "4": figures(6, 6, 3), "8": figures(5, 5, 5), "12": figures(5, 6, 5)}
+    assert best(Goal(alerts_a_day=8), precise) == "12"
+    assert best(Goal(recall=0.5), precise) == "2"
+    assert best(Goal(alerts_a_day=8), precise | {"2": figures(5, 6, 5), "12": figures(4, 6, 4)}) == "2"
+    assert best(Goal(recall=0.5), {"4": figures(5, 6, 3), "8": figures(5, 6, 4)}) == "8"
+    same = {value: figures(5, 6, 5) for value in ("1", "3", "8")}
+    assert best(Goal(alerts_a_day=8), same) == best(Goal(recall=0.5), same) == "3"
+
+
 def test_the_value_with_the_fewest_alerts_among_those_with_enough_recall_is_proposed() -> None:
     (parameter,) = parsed("small = 20").parameters
     found = propose(parameter, "20", SEEN, run, Goal(recall=0.75))
