@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cep.commands.group import EXIT_PASSED_OVER
+from cep.commands.group import EXIT_PASSED_OVER, tell
 from cep.commands.options import AS_JSON, progress_option, quiet_option, streams_option, table_or_json
 from cep.commands.outputs import event_inputs, refuse_overwriting
 from cep.commands.progress_line import ProgressLine, progress_line
@@ -18,6 +18,7 @@ from cep.diagnostics.safe_text import for_terminal
 from cep.errors import InputError
 
 if TYPE_CHECKING:
+    from cep.counts import Counts
     from cep.formats.chunks import Chunk
     from cep.schema.stream import Stream
 
@@ -39,14 +40,16 @@ def profile(
 ) -> None:
     """Say which values, ranges and times the events in INPUT have: a file or folder, or STREAM=FILE.
 
-    The result is written next to the streams file. Then `cep check` and `cep why` say which values of rules
-    the events never had.
+    Several inputs of a stream are read one after another, as one. The result is written next to the streams
+    file. Then `cep check` and `cep why` say which values of rules the events never had.
     """
     from dataclasses import asdict
 
+    from cep.counts import Counts
     from cep.engine.prepare.device_clocks import first_guard
     from cep.formats.files import read_events
     from cep.output.rows import json_line
+    from cep.output.summary import loss_lines
     from cep.profiles.measuring import measured
     from cep.profiles.profile import profile_file, write_profile
     from cep.profiles.shown import profile_text
@@ -55,14 +58,17 @@ def profile(
     file = streams or _streams_file(inputs[0].partition("=")[2] or inputs[0])
     known = load_streams(file)
     line = progress_line(quiet, progress)
-    given = [_input(text, known) for text in inputs]
-    read = chain([file], *(event_inputs(path, input_format) for _, path in given))
-    refuse_overwriting([profile_file(file, name) for name in {stream.name for stream, _ in given}], read)
+    given = _by_stream(inputs, known)
+    read = chain([file], *(event_inputs(path, input_format) for paths in given.values() for path in paths))
+    refuse_overwriting([profile_file(file, name) for name in given], read)
     refused: list[str] = []
-    for stream, path in given:
-        chunks = read_events(path, stream, input_format, ahead=first_guard(stream))
+    counts = Counts()
+    for name, paths in given.items():
+        stream = known[name]
+        guard = first_guard(stream)  # one for all inputs: they are read as one
+        chunks = chain.from_iterable(read_events(path, stream, input_format, ahead=guard) for path in paths)
         try:
-            found = measured(stream, (_told(chunk, line, refused) for chunk in chunks))
+            found = measured(stream, (_told(chunk, stream, line, refused, counts) for chunk in chunks))
         finally:
             line.clear()
         written = write_profile(file, found)
@@ -71,12 +77,31 @@ def profile(
             click.echo(f"written to {written}", err=True)
     for said in refused:
         click.echo(f"refused: {for_terminal(said)}", err=True)
-    if refused:
+    # A profile reads every column, as a rule reads some: so each absent field matters.
+    for said in loss_lines(counts, known, read=counts.absent_columns):
+        tell(said, err=True)
+    if refused or counts.absent_columns:
         click.get_current_context().exit(EXIT_PASSED_OVER)
 
 
-def _told(chunk: Chunk, line: ProgressLine, refused: list[str]) -> Chunk:
-    """Show what is read, and note where a file is refused and why."""
+def _by_stream(inputs: Sequence[str], known: dict[str, Stream]) -> dict[str, list[str]]:
+    """Return the inputs of each stream, in the order given; without empty files, unless all are empty."""
+    found: dict[str, list[str]] = {}
+    for text in inputs:
+        stream, path = _input(text, known)
+        found.setdefault(stream.name, []).append(path)
+    return {name: [path for path in paths if not _is_empty(path)] or paths for name, paths in found.items()}
+
+
+def _is_empty(path: str) -> bool:
+    return Path(path).is_file() and Path(path).stat().st_size == 0
+
+
+def _told(chunk: Chunk, stream: Stream, line: ProgressLine, refused: list[str], counts: Counts) -> Chunk:
+    """Show what is read, and note which fields are absent, and where a file is refused and why."""
+    from cep.formats.intake import count_fields
+
+    counts.add(count_fields(chunk, stream))
     line.show(f"reading {chunk.source}")
     if chunk.is_refused:
         refused += (

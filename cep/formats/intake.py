@@ -20,16 +20,11 @@ from cep.schema.stream import Stream
 def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
     """Return what a chunk of events of `stream` adds to the counts, except for late events."""
     n = chunk.events.num_rows
+    counts = count_fields(chunk, stream)
     if stream.table is not None:
-        counts = Counts(versions={stream.name: n})
+        counts.versions[stream.name] = n
     else:
-        counts = Counts(events=n, events_of={stream.name: n} if n else {})
-    if chunk.n_records:
-        counts.records[stream.name] = chunk.n_records
-    if chunk.absent:
-        counts.looked_at[stream.name] = min(chunk.n_records, N_LOOKED_AT)
-        names = {absent_name(stream.name, name): text for name, text in chunk.absent.items()}
-        counts.absent, counts.instead = dict.fromkeys(names, chunk.n_records), names
+        counts.events, counts.events_of = n, {stream.name: n} if n else {}
     if chunk.is_empty:
         counts.empty[chunk.source] = 1
     if chunk.is_refused:
@@ -45,6 +40,18 @@ def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
     if chunk.events.num_rows and not stream.is_static:
         latest_us = pc.max(chunk.events.column(stream.event_time)).as_py()
         counts.latest[partition_name(stream, chunk.partition)] = (latest_us, chunk.place)
+    return counts
+
+
+def count_fields(chunk: Chunk, stream: Stream) -> Counts:
+    """Return how many records of `stream` a chunk has, and which fields they lack."""
+    counts = Counts()
+    if chunk.n_records:
+        counts.records[stream.name] = chunk.n_records
+    if chunk.absent:
+        counts.looked_at[stream.name] = min(chunk.n_records, N_LOOKED_AT)
+        names = {absent_name(stream.name, name): text for name, text in chunk.absent.items()}
+        counts.absent, counts.instead = dict.fromkeys(names, chunk.n_records), names
     return counts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import cep.commands.cli
 import cep.profiles.measuring
@@ -277,3 +278,45 @@ def test_the_input_names_its_stream() -> None:
     )
     Path("streams.yaml").unlink()
     assert "error[E0612]: there is no `streams.yaml`" in refused("taps.jsonl")
+
+
+def ran(command: str) -> Result:
+    return CliRunner().invoke(cep.commands.cli.main, shlex.split(command))
+
+
+def test_the_files_of_a_stream_are_profiled_together_in_the_order_given() -> None:
+    for name, second, x in (("late", 90, 7.0), ("early", 1, 5.0), ("middle", 30, 6.0)):
+        written([tap(second, kind="in", x=x, n=1, on=True)], name)
+    Path("empty.jsonl").touch()
+    written([tap(3, kind="in")], "beeps")
+    inputs = "taps=late.jsonl beeps=beeps.jsonl taps=empty.jsonl taps=early.jsonl taps=middle.jsonl"
+    shown = cep_prints(f"profile {inputs}")
+    assert [line for line in shown.splitlines() if "events" in line] == ["taps: 3 events", "beeps: 1 events"]
+    found = read_profile(Path("streams.yaml"), "taps")
+    assert found is not None
+    assert found.columns["x"].counts == {"5.0": 1, "6.0": 1, "7.0": 1}
+    assert (found.n_disordered, found.most_late_us) == (2, 89 * _SECOND_US)
+    assert (found.gap_us, found.gap_from_us) == (60 * _SECOND_US, (found.first_us or 0) + 29 * _SECOND_US)
+    assert warned("x = 5") == warned("x = 6") == []
+    assert warned("x = 8") == ["`x` was never 8 in 3 events of `taps`"]
+
+
+def test_an_input_of_only_empty_files_is_refused() -> None:
+    for name in ("a", "b"):
+        Path(f"{name}.jsonl").touch()
+    assert "error[E0603]: `a.jsonl` is empty" in ran("profile taps=a.jsonl taps=b.jsonl").output
+
+
+def test_a_field_that_is_in_no_event_is_named() -> None:
+    written([tap(1, kind="in", X=2, n=1, on=True), tap(2, kind="in", X=2, n=1, on=True)])
+    written([tap(3, kind="in", X=2, n=1, on=True)], "more")
+    for more in ("", " --quiet"):
+        result = ran(f"profile taps=taps.jsonl taps=more.jsonl{more}")
+        assert result.exit_code == 3
+        assert (
+            "absent fields            1  field `x` is in none of 3 events; the data have `X`: upper "
+            "and lower case count; declare field: X\n"
+        ) in result.stderr
+    written([tap(4, kind="in", x=2, n=1, on=True)], "other")
+    result = ran("profile taps=taps.jsonl taps=other.jsonl")
+    assert (result.exit_code, "absent" in result.output) == (0, False)
