@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cep.compiler.compile import check_sources
+from cep.diagnostics.safe_text import in_short
 from cep.editor.functions import HELP
 from cep.editor.keywords import CONSTANTS, KEYWORDS, UNITS
 from cep.editor.outline import Outline, name_of, outline_at
@@ -16,7 +17,7 @@ from cep.errors import Span
 from cep.language.clauses.forms import FORMS
 from cep.language.grammar import Lexeme, Token, tokens
 from cep.language.printer import print_name
-from cep.profiles.profile import ColumnProfile
+from cep.profiles.profile import ColumnProfile, number_text
 from cep.program.opcodes import SEVERITIES
 from cep.schema.stream import Field, Stream
 
@@ -236,11 +237,11 @@ def _values(around: Surroundings, stream: str, column: str) -> str:
     if found is None:
         return ""
     if found.counts:
-        common = [f"{value} ({count:,})" for value, count in [*found.counts.items()][:_MOST_VALUES]]
+        common = [f"{in_short(value)} ({count:,})" for value, count in [*found.counts.items()][:_MOST_VALUES]]
         more = len(found.counts) - len(common)
         return f"; values: {', '.join(common)}" + (f" and {more:,} more" if more else "")
-    if found.least is not None and found.type not in ("timestamp", "date"):
-        return f"; from {found.least:g} to {found.greatest:g}"
+    if found.least is not None and found.greatest is not None and not found.is_time:
+        return f"; from {number_text(found.least)} to {number_text(found.greatest)}"
     return ""
 
 

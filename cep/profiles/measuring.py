@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -12,8 +13,9 @@ from cep.arrays import I64
 from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.expression import Type
 from cep.formats.chunks import Chunk
-from cep.profiles.profile import MAX_VALUES, ColumnProfile, Profile, value_text
+from cep.profiles.profile import MAX_VALUES, ColumnProfile, Profile
 from cep.schema.stream import Field, Stream
+from cep.schema.text_values import word_of
 
 _COUNTED = (Type.STRING, Type.BOOLEAN, Type.BIGINT, Type.DOUBLE)
 _RANGED = (Type.BIGINT, Type.DOUBLE, Type.TIMESTAMP)
@@ -27,7 +29,7 @@ class _Column:
 
     def __init__(self, field: Field) -> None:
         self.field = field
-        self.n_null = 0
+        self.n_null = self.n_nan = 0
         self.counts: dict[object, int] | None = {} if field.type in _COUNTED else None
         self.least: float | None = None
         self.greatest: float | None = None
@@ -35,6 +37,8 @@ class _Column:
     def add(self, values: pa.ChunkedArray) -> None:
         """Add the values of more events."""
         self.n_null += values.null_count
+        if self.field.type is Type.DOUBLE:
+            values = self._numbers(values)
         if self.field.type in _RANGED:
             ends = pc.min_max(values).as_py()
             if ends["min"] is not None:
@@ -50,13 +54,31 @@ class _Column:
         if len(found) > MAX_VALUES or len(self.counts) > MAX_VALUES:
             self.counts = None
 
+    def _numbers(self, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the values that are not NaN, which are counted, with one zero: for rules, -0.0 is 0."""
+        is_nan = pc.is_nan(values)
+        n_nan = pc.sum(is_nan).as_py()
+        if n_nan:
+            self.n_nan += n_nan
+            values = values.filter(pc.invert(is_nan))
+        return pc.add(values, 0.0)
+
     def profile(self) -> ColumnProfile:
         """Return the profile of the values read so far."""
         counts = None
         if self.counts is not None:
-            ordered = sorted(self.counts.items(), key=lambda item: (-item[1], str(item[0])))
-            counts = {value_text(value): n for value, n in ordered}
-        return ColumnProfile(self.field.declared, self.n_null, counts, self.least, self.greatest)
+            known = self.counts | ({math.nan: self.n_nan} if self.n_nan else {})
+            ordered = sorted(known.items(), key=lambda item: (-item[1], str(item[0])))
+            if len(known) <= MAX_VALUES:
+                counts = {_text(value): n for value, n in ordered}
+        return ColumnProfile(self.field.declared, self.n_null, counts, self.least, self.greatest, self.n_nan)
+
+
+def _text(value: object) -> str:
+    """Return the text by which a value is counted."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return word_of(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _Gaps:

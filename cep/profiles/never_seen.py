@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from cep.diagnostics.diagnostic import suggestion
+from cep.diagnostics.safe_text import MAX_SHOWN, for_cell, in_short
 from cep.errors import Diagnostic
 from cep.language import ast
 from cep.language.parameters import PARTS, with_values
 from cep.language.printer import print_expression
-from cep.profiles.profile import ColumnProfile, Profile, read_profile, value_text
+from cep.profiles.profile import ColumnProfile, Profile, number_text, read_profile
 from cep.schema.stream import Stream
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
@@ -20,6 +21,11 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 _MOST_SHOWN = 5
 """Values that a message lists."""
+
+_MOST_COMPARED = 200
+"""Values among which the one that is meant is looked for."""
+
+_Value = bool | int | float | str | None
 
 _NUMBERS = (ast.Kind.INTEGER, ast.Kind.DECIMAL)
 
@@ -46,11 +52,11 @@ def _of_rule(
     lets = {let.name.text for let in rule.lets}
     for part in PARTS:
         for node, stream in _nodes(getattr(written, part), None):
-            for column, operator, constant in _comparisons(node):
+            for column, operator, constant, value in _comparisons(node):
                 if column.name.text in lets:
                     continue
                 read = _profiles_of(rule, column, stream, streams, profiles)
-                problems = [_problem(rule, node, column, operator, constant, one) for one in read]
+                problems = [_problem(rule, node, column, operator, constant, value, one) for one in read]
                 if problems and all(problem is not None for problem in problems):
                     yield from (problem for problem in problems[:1] if problem is not None)
 
@@ -68,17 +74,22 @@ def _nodes(node: Any, stream: str | None) -> Iterator[tuple[Any, str | None]]:
             yield from _nodes(getattr(node, one.name), stream)
 
 
-def _comparisons(node: Any) -> Iterator[tuple[ast.Column, str, ast.Constant]]:
-    """Yield the columns that a node compares with constants."""
+def _comparisons(node: Any) -> Iterator[tuple[ast.Column, str, ast.Constant, _Value]]:
+    """Yield the columns that a node compares with constants, and the values of these in the comparison."""
     match node:
         case ast.Binary(operator=operator, left=ast.Column() as column, right=ast.Constant() as constant):
             if operator in _TURNED:
-                yield column, operator, constant
+                yield column, operator, constant, constant.value
         case ast.Binary(operator=operator, left=ast.Constant() as constant, right=ast.Column() as column):
             if operator in _TURNED:
-                yield column, _TURNED[operator], constant
+                yield column, _TURNED[operator], constant, constant.value
         case ast.In(operand=ast.Column() as column, items=items):
-            yield from ((column, "=", item) for item in items if isinstance(item, ast.Constant))
+            # A fraction among the items makes the comparisons with all of them those of DOUBLE.
+            constants = [item for item in items if isinstance(item, ast.Constant)]
+            is_exact = all(item.kind is not ast.Kind.DECIMAL for item in constants)
+            for item in constants:
+                value = item.value
+                yield column, "=", item, value if is_exact or not isinstance(value, int) else float(value)
 
 
 def _profiles_of(
@@ -101,9 +112,15 @@ def _profiles_of(
     found = [
         (profiles[name], profiles[name].columns[column.name.text])
         for name in names
-        if name in profiles and column.name.text in profiles[name].columns
+        if name in profiles and _has(profiles[name], streams[name], column.name.text)
     ]
     return found if len(found) == len(names) else []
+
+
+def _has(profile: Profile, stream: Stream, column: str) -> bool:
+    """Return whether a profile has a column as it is declared now; values of another type say nothing."""
+    found, field = profile.columns.get(column), stream.field(column)
+    return found is not None and field is not None and found.type == field.declared
 
 
 def _problem(
@@ -112,6 +129,7 @@ def _problem(
     column: ast.Column,
     operator: str,
     constant: ast.Constant,
+    value: _Value,
     read: tuple[Profile, ColumnProfile],
 ) -> Diagnostic | None:
     profile, of_column = read
@@ -119,43 +137,62 @@ def _problem(
     if operator in ("=", "<>"):
         if of_column.counts is None or constant.kind not in (*_NUMBERS, ast.Kind.TEXT):
             return None
-        if _is_counted(constant, of_column.counts):
+        if _is_counted(value, of_column.counts):
             return None
         shown = print_expression(constant)
         advice = _values(str(constant.value), of_column.counts)
         title = f"`{column.name.text}` was never {shown} in {events}"
         return Diagnostic("W0652", title, rule.source, constant.span, "never seen", advice)
-    if constant.kind not in _NUMBERS or of_column.least is None or of_column.greatest is None:
+    if not isinstance(value, int | float) or constant.kind not in _NUMBERS:
         return None
-    value = float(constant.value)  # type: ignore[arg-type]
-    holds = {
-        "<": of_column.least < value,
-        "<=": of_column.least <= value,
-        ">": of_column.greatest > value,
-        ">=": of_column.greatest >= value,
-    }
-    if holds[operator]:
+    if of_column.least is None or of_column.greatest is None or _is_held(of_column, operator, value):
         return None
     title = f"`{print_expression(node)}` held for none of {events}"
-    advice = f"`{column.name.text}` was from {of_column.least:,} to {of_column.greatest:,}"
+    ends = f"{number_text(of_column.least)} to {number_text(of_column.greatest)}"
+    advice = f"`{column.name.text}` was from {ends}"
     return Diagnostic("W0652", title, rule.source, node.span, "never TRUE", advice)
 
 
-def _is_counted(constant: ast.Constant, counts: Mapping[str, int]) -> bool:
-    if value_text(constant.value) in counts:
-        return True
-    if constant.kind not in _NUMBERS:
-        return False
-    value = float(constant.value)  # type: ignore[arg-type]
-    return str(value) in counts or (value.is_integer() and str(int(value)) in counts)
+def _is_held(of_column: ColumnProfile, operator: str, value: float) -> bool:
+    """Return whether a comparison with a number holds for an event. NaN is greater than every number."""
+    assert of_column.least is not None
+    assert of_column.greatest is not None
+    if operator in (">", ">="):
+        end, limit = _alike(of_column.greatest, value)
+        return of_column.n_nan > 0 or end > limit or (operator == ">=" and end == limit)
+    end, limit = _alike(of_column.least, value)
+    return end < limit or (operator == "<=" and end == limit)
+
+
+def _alike(one: float, other: float) -> tuple[float, float]:
+    """Return two numbers as rules compare them: whole numbers exactly, all others as DOUBLE."""
+    is_exact = isinstance(one, int) and isinstance(other, int)
+    return (one, other) if is_exact else (float(one), float(other))
+
+
+def _is_counted(value: _Value, counts: Mapping[str, int]) -> bool:
+    if not isinstance(value, int | float):
+        return value in counts
+    return str(value) in counts or any(_is_equal(text, value) for text in counts)
+
+
+def _is_equal(text: str, value: float) -> bool:
+    """Return whether a rule takes a counted value for equal to a number."""
+    for number in (int, float):
+        try:
+            seen, other = _alike(number(text), value)
+        except (ValueError, OverflowError):  # a string, which no rule may compare with a number
+            continue
+        return seen == other
+    return False
 
 
 def _values(text: str, counts: Mapping[str, int]) -> str:
     """Return what was seen: the value that may be meant, or the most frequent ones."""
-    near = suggestion(text, list(counts)[:200])
+    near = suggestion(text, [value for value in list(counts)[:_MOST_COMPARED] if len(value) <= MAX_SHOWN])
     if near is not None:
-        return f"did you mean '{near}'? It occurs {counts[near]:,} times"
-    shown = ", ".join(f"{value} {n:,} times" for value, n in list(counts.items())[:_MOST_SHOWN])
+        return f"did you mean '{for_cell(near)}'? It occurs {counts[near]:,} times"
+    shown = ", ".join(f"{in_short(value)} {n:,} times" for value, n in list(counts.items())[:_MOST_SHOWN])
     more = len(counts) - _MOST_SHOWN
     return (
         f"there are: {shown}{f' and {more:,} others' if more > 0 else ''}" if counts else "it is always NULL"

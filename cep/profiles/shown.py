@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cep.diagnostics.safe_text import for_terminal
-from cep.profiles.profile import MAX_VALUES, ColumnProfile, Profile
+from cep.diagnostics.safe_text import for_cell, for_terminal, in_short
+from cep.profiles.profile import MAX_VALUES, ColumnProfile, Profile, number_text
 from cep.schema.time_literals import print_duration, time_for_people
 
 _MOST_SHOWN = 5
@@ -19,17 +19,17 @@ def profile_text(profile: Profile) -> str:
 
 def _lines(profile: Profile) -> Iterator[str]:
     malformed = f", {profile.n_malformed:,} malformed" if profile.n_malformed else ""
-    yield f"{profile.stream}: {profile.n_events:,} events{malformed}"
+    yield f"{for_cell(profile.stream)}: {profile.n_events:,} events{malformed}"
     if profile.first_us is not None and profile.last_us is not None:
         yield f"  time   {_time(profile.first_us)} to {_time(profile.last_us)}"
         if profile.gap_from_us is not None:
             yield f"  gap    {_length(profile.gap_us)} without an event from {_time(profile.gap_from_us)}"
         most = f", by {_length(profile.most_late_us)} at most" if profile.n_disordered else ""
         yield f"  order  {profile.n_disordered:,} of them come after a later event{most}"
-    names = max(map(len, profile.columns), default=0)
+    names = max((len(for_cell(name)) for name in profile.columns), default=0)
     types = max((len(column.type) for column in profile.columns.values()), default=0)
     for name, column in profile.columns.items():
-        yield f"  {name:<{names}}  {column.type:<{types}}  {_column(column, profile.n_events)}"
+        yield f"  {for_cell(name):<{names}}  {column.type:<{types}}  {_column(column, profile.n_events)}"
 
 
 def _column(column: ColumnProfile, n_events: int) -> str:
@@ -37,17 +37,20 @@ def _column(column: ColumnProfile, n_events: int) -> str:
         return "NULL in all events"
     found = []
     if column.least is not None and column.greatest is not None:
-        is_time = column.type.startswith(("timestamp", "date"))
-        ends = (_time(int(end)) if is_time else f"{end:,}" for end in (column.least, column.greatest))
-        found.append(" to ".join(ends))
+        ends = (column.least, column.greatest)
+        found.append(" to ".join(_time(int(end)) if column.is_time else number_text(end) for end in ends))
     elif column.counts is not None:
-        shown = [f"{value} {n:,}" for value, n in list(column.counts.items())[:_MOST_SHOWN]]
+        shown = [f"{in_short(value)} {n:,}" for value, n in list(column.counts.items())[:_MOST_SHOWN]]
         found.append(", ".join(shown))
     if column.counts is not None:
         n = len(column.counts)
         found.append(f"{n:,} {'value' if n == 1 else 'values'}")
-    elif not column.type.startswith(("timestamp", "date")):
+    elif column.is_counted:
         found.append(f"more than {MAX_VALUES:,} values")
+    elif not column.is_time:
+        found.append("not counted")
+    # A column of NaN alone has no range: its counts say it.
+    found += [f"NaN {column.n_nan:,}"] if column.n_nan and column.least is not None else []
     found += [f"NULL {column.n_null:,}"] if column.n_null else []
     return "; ".join(found)
 

@@ -320,3 +320,176 @@ def test_a_field_that_is_in_no_event_is_named() -> None:
     written([tap(4, kind="in", x=2, n=1, on=True)], "other")
     result = ran("profile taps=taps.jsonl taps=other.jsonl")
     assert (result.exit_code, "absent" in result.output) == (0, False)
+
+
+EXACT = 2**53
+
+
+@pytest.mark.parametrize(
+    ("values", "condition", "n_warned"),
+    [
+        (["NaN", 5.0], "x > 1000", 0),
+        (["NaN", 5.0], "1000 <= x", 0),
+        (["NaN", 5.0], "x < 5", 1),
+        (["NaN", 5.0], "x = 5", 0),
+        (["NaN"], "x > 1000", 0),
+        ([-0.0], "x = 0", 0),
+        ([-0.0], "x = 0.0", 0),
+        ([-0.0], "0 = x", 0),
+        ([-0.0], "x IN (0, 7)", 1),
+        ([-0.0], "x <= 0", 0),
+        ([-0.0], "x < 0", 1),
+        (["Infinity"], "x > 1e308", 0),
+        (["-Infinity"], "x > 0", 1),
+        ([1.5, EXACT], f"x = {EXACT + 1}", 0),  # as DOUBLE they are equal
+    ],
+)
+def test_numbers_are_compared_as_rules_compare_them(
+    values: list[object], condition: str, n_warned: int
+) -> None:
+    rows = [tap(second, kind="in", x=value, n=1, on=True) for second, value in enumerate(values)]
+    profiled(*rows)
+    assert len(warned(condition)) == n_warned
+    assert_as_matched(condition, n_warned)
+
+
+@pytest.mark.parametrize(
+    ("condition", "n_warned"),
+    [
+        (f"n < {EXACT + 1}", 0),
+        (f"n < {EXACT}", 1),
+        (f"n <= {EXACT}", 0),
+        (f"n > {EXACT - 1}", 0),
+        (f"n >= {EXACT + 1}", 1),
+        (f"n = {EXACT + 1}", 1),
+        (f"n = {EXACT + 1}.0", 0),
+        (f"n < {EXACT + 1}.0", 1),
+        (f"n IN ({EXACT + 1})", 1),
+        (f"n IN ({EXACT + 1}, 0.5)", 1),  # 0.5 alone: the other one is compared as a DOUBLE
+    ],
+)
+def test_whole_numbers_are_compared_exactly(condition: str, n_warned: int) -> None:
+    profiled(tap(1, kind="in", x=2, n=EXACT, on=True))
+    assert len(warned(condition)) == n_warned
+    if "0.5" not in condition:
+        assert_as_matched(condition, n_warned)
+
+
+def assert_as_matched(condition: str, n_warned: int) -> None:
+    """Check that a condition without a warning matches an event, and one with a warning none.
+
+    A list that has a value of the events and another one is warned of, and matches.
+    """
+    Path("m.cep").write_text(
+        f"RULE m FROM taps PARTITION BY k PATTERN a WITHIN 1 HOUR DEFINE a AS {condition}"
+    )
+    matched = cep_prints("match m.cep -i taps.jsonl -q")
+    assert bool(matched) == (n_warned == 0 or ", " in condition)
+
+
+def test_nan_is_counted_however_events_are_divided() -> None:
+    written([tap(second, x=x) for second, x in enumerate(["NaN", "NaN", 5, -0.0, "NaN", 0, "NaN", -0.0])])
+    stream = load_streams("streams.yaml")["taps"]
+    (whole,) = read_events("taps.jsonl", stream)
+    for size in (1, 3, 8):
+        parts = [type(whole)(whole.events.slice(at, size), whole.dead_letters) for at in range(0, 8, size)]
+        column = measured(stream, parts).columns["x"]
+        assert (column.n_nan, column.least, column.greatest) == (4, 0.0, 5.0)
+        assert column.counts == {"NaN": 4, "0.0": 3, "5.0": 1}
+    assert "  x     double     0.0 to 5.0; 3 values; NaN 4\n" in ran("profile taps=taps.jsonl").stdout
+
+
+def test_columns_whose_values_are_not_counted_are_told_from_those_with_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schema = "{k: string, ts: timestamp, a: 'array<bigint>', m: 'map<string,bigint>', b: binary, x: double}"
+    Path("streams.yaml").write_text(f"streams:\n  taps:\n    event_time: ts\n    schema: {schema}\n")
+    monkeypatch.setattr(cep.profiles.measuring, "MAX_VALUES", 1)
+    profiled(tap(1, a=[1], m={"a": 1}, b="YQ==", x=1), tap(2, a=None, m={}, b="YQ==", x=2))
+    lines = cep_prints("profile taps.jsonl").splitlines()[4:]
+    assert [line.rpartition("  ")[2] for line in lines] == [
+        "a 2; 1 value",
+        "2024-05-01T00:00:01Z to 2024-05-01T00:00:02Z",
+        "not counted; NULL 1",
+        "not counted",
+        "not counted",
+        "1.0 to 2.0; more than 10,000 values",
+    ]
+
+
+def test_a_value_is_one_line_and_short() -> None:
+    profiled(tap(1, kind="a\nb\tc", x=1, n=1, on=True), tap(2, kind="l" * 100_000, x=1, n=1, on=True))
+    shown = cep_prints("profile taps=taps.jsonl")
+    assert len(shown.splitlines()) == 10
+    assert f"  kind  string     a\\nb\\tc 1, {'l' * 60}... 1; 2 values\n" in shown
+    warned("kind = 'z'")
+    (problem,) = check_rules(["r.cep"]).problems
+    assert problem.help == f"there are: a\\nb\\tc 1 times, {'l' * 60}... 1 times"
+
+
+def no_constant(word: str) -> None:
+    raise AssertionError(word)
+
+
+def test_numbers_that_json_lacks_are_strings_in_all_outputs_and_read_in_both_forms() -> None:
+    values = ["Infinity", "-Infinity", "NaN"]
+    rows = [tap(second, kind="nan", x=value, n=1, on=True) for second, value in enumerate(values)]
+    written(rows)
+    shown = json.loads(cep_prints("profile taps=taps.jsonl --format json"), parse_constant=no_constant)
+    file = Path("taps.profile.json")
+    kept = json.loads(file.read_text(), parse_constant=no_constant)
+    assert kept == {"format": 1, **shown}
+    assert (kept["columns"]["x"]["least"], kept["columns"]["x"]["greatest"]) == ("-Infinity", "Infinity")
+    found = read_profile(Path("streams.yaml"), "taps")
+    assert found is not None
+    assert (found.columns["x"].least, found.columns["x"].greatest) == (-float("inf"), float("inf"))
+    assert warned("x > 1000") == []
+    del kept["columns"]["x"]["n_nan"]  # as the first versions wrote it
+    kept["columns"]["x"] |= {"greatest": float("inf"), "least": float("nan"), "counts": {"inf": 1, "nan": 1}}
+    file.write_text(json.dumps(kept))
+    found = read_profile(Path("streams.yaml"), "taps")
+    assert found is not None
+    column = found.columns["x"]
+    assert (column.least, column.greatest, column.n_nan) == (None, float("inf"), 1)
+    assert found.columns["kind"].n_nan == 0
+    assert "-Infinity to Infinity; 3 values; NaN 1\n" in cep_prints("profile taps=taps.jsonl")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stream": 1},
+        {"n_events": "2"},
+        {"n_events": -1},
+        {"n_events": True},
+        {"first_us": "now"},
+        {"columns": []},
+        {"columns": {"x": {"type": "double", "n_null": 0, "least": "5"}}},
+        {"columns": {"x": {"type": "double", "n_null": 0, "least": [5]}}},
+        {"columns": {"x": {"type": "double", "n_null": 0, "least": True}}},
+        {"columns": {"x": {"type": "bigint", "n_null": 0, "least": 10**400}}},
+        {"columns": {"x": {"type": "double", "n_null": None}}},
+        {"columns": {"x": {"type": "double", "n_null": 0, "n_nan": 0.5}}},
+        {"columns": {"x": {"type": 5, "n_null": 0}}},
+        {"columns": {"x": {"type": "double", "n_null": 0, "counts": ["5"]}}},
+        {"columns": {"x": {"type": "double", "n_null": 0, "counts": {"5": "many"}}}},
+        {"columns": {"x": {"type": "double", "n_null": 0, "counts": {"five": 1}}}},
+        {"columns": {"x": {"type": "double", "n_null": 0, "other": 1}}},
+    ],
+)
+def test_a_profile_with_values_of_other_types_is_refused(change: dict[str, Any]) -> None:
+    profiled(*TAPS)
+    assert warned("x > 5.5")
+    file = Path("taps.profile.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    result = ran("check r.cep")
+    assert result.exit_code == 1
+    assert "error[E0651]: `taps.profile.json` is no profile of this version\n" in result.output
+
+
+def test_a_column_that_is_declared_otherwise_since_is_not_compared() -> None:
+    profiled(*TAPS)
+    assert len(warned("kind = 'int'")) == 1
+    Path("streams.yaml").write_text(STREAMS.replace("n: bigint", "n: string"))
+    assert warned("n = 'int'") == []
+    assert len(warned("kind = 'int'")) == 1
