@@ -6,6 +6,7 @@ server was started with `--allow-write`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -267,6 +268,7 @@ def profile(
     """Return what the events of a stream look like; with `write`, keep it next to the streams file."""
     from cep.engine.prepare.device_clocks import first_guard
     from cep.formats.files import read_events
+    from cep.output.rows import json_line
     from cep.profiles.measuring import measured
     from cep.profiles.profile import write_profile
     from cep.settings.schema_file import load_streams
@@ -283,7 +285,9 @@ def profile(
     found = measured(known[stream], read_events(str(path), known[stream], ahead=first_guard(known[stream])))
     if write:
         write_profile(beside, found)
-    return asdict(found)
+    # An infinite end of a range is a string, as in the file: JSON has no such number.
+    answer: dict[str, Any] = json.loads(json_line(asdict(found)))
+    return answer
 
 
 def backtest(

@@ -75,8 +75,9 @@ def new(
     files: dict[Path, str] = {}
     if beside is not None and events is not None:
         raise InputError("E0662", f"`{beside}` declares the events already", "leave out --from")
+    empty: tuple[str, ...] = ()
     if beside is None:
-        declared = _STREAMS if events is None else _declared(events)
+        declared, empty = (_STREAMS, ()) if events is None else _declared(events)
         files[_above_both(file, events) / STREAMS_FILE] = declared
         streams, problems = parse_streams(Source(STREAMS_FILE, declared))
         if problems:  # names of columns that a stream cannot have
@@ -91,7 +92,7 @@ def new(
                 )
     else:
         streams = load_streams(beside)
-    columns = columns_of(_chosen(streams, stream, beside), key, value)
+    columns = columns_of(_chosen(streams, stream, beside), key, value, empty)
     text, tests = new_rule(file.name.removesuffix(ending), template, columns)
     write_files({file: text, beside_rule(file): tests} | files, "name another rule", quiet=quiet)
 
@@ -101,10 +102,12 @@ def _is_name(text: str) -> bool:
     return text not in ("", "..") and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
-def _declared(events: Path) -> str:
+def _declared(events: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a streams file for events, and their columns that are NULL in all rows."""
     from cep.commands.streams_of_file import streams_of_file  # loads Arrow
 
-    return streams_of_file(events)
+    declared = streams_of_file(events)
+    return declared.text, declared.empty
 
 
 def _above_both(file: Path, events: Path | None) -> Path:

@@ -61,22 +61,28 @@ class Columns:
         return self.name(f"{word}_") if self.stream.field(word) is not None else word
 
 
-def columns_of(stream: Stream, key: str | None = None, value: str | None = None) -> Columns:
+def columns_of(
+    stream: Stream, key: str | None = None, value: str | None = None, empty: Collection[str] = ()
+) -> Columns:
     """Return the columns for a rule; `key` and `value` are chosen by their types if they are None.
+
+    `empty`: columns of only NULLs; with one of them as the key, no event would be used.
 
     Raises InputError: the stream has no such column, or none that can be the key (E0662).
     """
-    by_key = _chosen(stream, key, _KEYS, [value, *_taken(stream)])
+    by_key = _chosen(stream, key, _KEYS, [value, *_taken(stream), *empty])
     help_text = "choose one: --key COLUMN"
     if by_key is None:
         said = f"stream `{stream.name}` has no column of text for the key"
-        raise InputError("E0662", said, help_text + _passed_over(stream, _KEYS, value=value))
+        raise InputError("E0662", said, help_text + _passed_over(stream, _KEYS, value=value, empty=empty))
     reason = _no_key(stream, by_key, value)
     if reason:
         raise InputError("E0662", f"`{by_key.name}` of stream `{stream.name}` {reason}: no key", help_text)
     others = [by_key.name]
-    by_value = _chosen(stream, value, _VALUES, others)
-    seen = by_value if value is not None else _chosen(stream, None, _SEEN, others)
+    full = [*others, *empty]
+    by_value = _chosen(stream, value, _VALUES, full) or _chosen(stream, None, _VALUES, others)
+    seen = _chosen(stream, None, _SEEN, full) or _chosen(stream, None, _SEEN, others)
+    seen = by_value if value is not None else seen
     return Columns(stream, by_key, by_value, seen)
 
 
@@ -110,10 +116,17 @@ def _chosen(
 
 
 def _passed_over(
-    stream: Stream, types: tuple[Type, ...], *, key: str | None = None, value: str | None = None
+    stream: Stream,
+    types: tuple[Type, ...],
+    *,
+    key: str | None = None,
+    value: str | None = None,
+    empty: Collection[str] = (),
 ) -> str:
     """Return a part of a help text: the columns of these types that are taken only if they are chosen."""
-    reasons = dict.fromkeys(stream.tie_break, "tie_break") | {key: "the key", value: "the value"}
+    reasons: dict[str | None, str] = dict.fromkeys(empty, "only NULLs")
+    reasons |= dict.fromkeys(stream.tie_break, "tie_break")
+    reasons |= {key: "the key", value: "the value"}
     left = [one for one in stream.fields if one.name in reasons and one.type in types]
     listed = ", ".join(f"`{one.name}` ({reasons[one.name]})" for one in left)
     return f"; not taken: {listed}" if listed else ""

@@ -17,16 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cep.commands.rule_templates import YAML_WORDS
+from cep.diagnostics.safe_text import for_cell
 from cep.errors import InputError
 from cep.formats.file_columns import carriage_returns
 from cep.formats.files import read_events
 from cep.formats.registry import format_of_name
-from cep.formats.text.file_beginnings import refuse_other_contents, refuse_other_json
-from cep.schema.arrow_columns import fits
+from cep.formats.text.file_beginnings import HEAD_BYTES, refuse_other_contents, refuse_other_json
+from cep.schema.arrow_columns import fits, without_views
 from cep.schema.stream import Field, Stream
 from cep.schema.time_formats import read_format
 from cep.schema.time_values import timestamp_us
 
+_BY_HAND = "write a streams file yourself"
 _MOST_ROWS = 1000
 _MOST_CHARACTERS = 1 << 24
 _BYTES_OF_SIGN = 16
@@ -37,11 +39,26 @@ _FORMATS = tuple(f"{day} {clock}" for clock in ("%H:%M:%S", "%H:%M:%S.%f", "%H:%
 """Times that are not ISO 8601. Those with a day and a month that may be exchanged: the day is first."""
 
 _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d+\.\d+")
+_OPAQUE = "opaque"
+_UNREAD: Mapping[str | None, str] = {
+    _OPAQUE: "rules can only test whether they are NULL, and reading them takes time",
+    None: "a stream has no such type",
+}
+"""Why a column is not declared, by its type: of the first, a stream reads columns if it declares them."""
+
 _OF_PARQUET = ("string", "boolean", "bigint", "double", "timestamp", "date")
 
 
-def streams_of_file(file: Path) -> str:
-    """Return the text of a streams file that declares the events of a CSV, JSON-lines or Parquet file.
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The text of a streams file, and the columns that are NULL in all rows by which it was written."""
+
+    text: str
+    empty: tuple[str, ...]
+
+
+def streams_of_file(file: Path) -> Declared:
+    """Return a streams file that declares the events of a CSV, JSON-lines or Parquet file.
 
     Raises InputError: the file has a different format, no events, or no column of times (E0662).
     """
@@ -56,18 +73,30 @@ def streams_of_file(file: Path) -> str:
     formats = {name: _formats(columns[name]) for name, ddl in types.items() if ddl == "string"}
     times = [name for name, ddl in types.items() if ddl == "timestamp" or formats.get(name)]
     if not times:
-        says = f"`{file}` has no column of times among {', '.join(_yaml(name) for name in names)}"
-        raise InputError("E0662", says, "times look like 2026-01-31T10:00:00Z")
-    read_by_rules = [name for name, ddl in types.items() if ddl not in (None, "timestamp", "date")]
+        among = (
+            f" among {', '.join(_yaml(name) for name in names)}" if names else ": its events have no fields"
+        )
+        raise InputError(
+            "E0662", f"`{file}` has no column of times{among}", "times look like 2026-01-31T10:00:00Z"
+        )
+    read_by_rules = [name for name, ddl in types.items() if ddl not in (*_UNREAD, "timestamp", "date")]
     ids = [name for name in read_by_rules if types[name] in ("string", "bigint") and name not in times]
+    empty = [name for name in ids if not any(_is_known(value, read.is_text) for value in columns[name])]
+    usable, keys = {*read_by_rules} - {*times, *empty}, {*ids} - {*empty}
     unique = (name for name in ids if len({row.get(name) for row in rows} - {None}) == len(rows) > 1)
     # A key and a value are needed first.
-    tie = next(unique, None) if len({*read_by_rules} - {*times}) > 2 else None
-    left_out = [name for name, ddl in types.items() if ddl is None]
-    own = _names([name for name, ddl in types.items() if ddl])
+    tie = next(unique, None) if len(usable) > 2 and len(keys) > 1 else None
+    left_out = {
+        reason: [name for name, ddl in types.items() if ddl == kind] for kind, reason in _UNREAD.items()
+    }
+    own = _names([name for name, ddl in types.items() if ddl not in _UNREAD])
     lines = [
-        f"# The columns of {file.name}, by its first {len(rows):,} rows.",
-        *([f"# Left out, because a stream has no such type: {', '.join(left_out)}"] if left_out else []),
+        f"# The columns of {for_cell(file.name)}, by its first {len(rows):,} rows.",
+        *(
+            f"# Left out, because {reason}: {', '.join(map(_yaml, of))}"
+            for reason, of in left_out.items()
+            if of
+        ),
         "streams:",
         f"  {_yaml(_stream_name(file))}:",
         f"    event_time: {_yaml(own[times[0]])}",
@@ -75,9 +104,9 @@ def streams_of_file(file: Path) -> str:
         "    lateness: 1 minute    # how late events may arrive, in a stream",
         *([f"    csv: {{{', '.join(read.layout)}}}"] if read.layout else []),
         "    schema:",
-        *(_column(name, own[name], ddl, formats.get(name, [])) for name, ddl in types.items() if ddl),
+        *(_column(name, own[name], str(types[name]), formats.get(name, [])) for name in types if name in own),
     ]
-    return "\n".join(lines) + "\n"
+    return Declared("\n".join(lines) + "\n", tuple(own[name] for name in empty))
 
 
 def not_events(file: Path, stream: Stream) -> list[str]:
@@ -129,7 +158,7 @@ def _formats(values: Sequence[Any]) -> list[str]:
 class _First:
     """The first rows of a file, whether all their values are texts, and what is unusual in its CSV.
 
-    `types`: the types of the columns, if the file has them; None: a stream has no such type.
+    `types`: the types of the columns, if the file has them, or why they are not declared (`_UNREAD`).
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -142,7 +171,7 @@ def _first_rows(file: Path) -> _First:
     rows_of = _ROWS.get(format_of_name(file.name) or "")
     if rows_of is None:
         says = f"`{file}` has none of the formats {', '.join(_ROWS)}"
-        raise InputError("E0662", says, "write a streams file yourself")
+        raise InputError("E0662", says, _BY_HAND)
     try:
         return rows_of(file)
     except (OSError, pa.ArrowException, csv.Error) as error:
@@ -198,7 +227,13 @@ def _of_json(file: Path) -> _First:
         lines = list(islice(_beginning(text), _MOST_ROWS))
     found = list(_objects(lines))
     if not found:  # a JSON array, an object over several lines
-        refuse_other_json(str(file), [line.rstrip("\n").encode() for line in lines])
+        with _lines(file) as text:  # `lines` lack a line that is not read to its end
+            head = text.read(HEAD_BYTES)
+        refuse_other_json(str(file), [line.encode() for line in head.split("\n")])
+        if head.strip():
+            reason = "no line at its beginning is a JSON object" if lines else "its first line is too long"
+            advice = "write each event as an object on a line of its own" if lines else _BY_HAND
+            raise InputError("E0662", f"`{file}` has no events: {reason}", advice)
     return _First(found)
 
 
@@ -221,9 +256,22 @@ def _of_parquet(file: Path) -> _First:
 
 
 def _ddl_of_arrow(kind: pa.DataType) -> str | None:
-    """Return the type in which a stream reads a column of Parquet; None: it has none."""
+    """Return the type in which a stream reads a column of Parquet, or why it is not declared."""
     fitting = (ddl for ddl in _OF_PARQUET if fits(kind, Field("", ddl)))
-    return next(fitting, None)
+    return next(fitting, _OPAQUE if _is_opaque(without_views(kind)) else None)
+
+
+def _is_opaque(kind: pa.DataType) -> bool:
+    """Return whether a stream can declare an array, a map, a struct or binary, and read it."""
+    if pa.types.is_list(kind):
+        inside = [kind.value_type]
+    elif pa.types.is_map(kind):
+        inside = [kind.item_type] if _ddl_of_arrow(kind.key_type) in ("string", "bigint") else [None]
+    elif pa.types.is_struct(kind):
+        inside = [item.type for item in kind]
+    else:
+        return fits(kind, Field("", "binary"))
+    return all(one is not None and _ddl_of_arrow(one) is not None for one in inside)
 
 
 _ROWS = {"csv": _of_csv, "json": _of_json, "parquet": _of_parquet}
@@ -241,12 +289,17 @@ def _objects(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
 
 
 def _ddl(values: Sequence[Any], *, is_text: bool) -> str | None:
-    """Return the type that has all values of a column, or most of them; None: they are lists or objects."""
-    known = [value for value in values if value is not None and not (is_text and value == "")]
+    """Return the type that has all values of a column, or most of them, or why it is not declared."""
+    known = [value for value in values if _is_known(value, is_text)]
     if not known or not all(isinstance(value, int | float | str) for value in known):
-        return None if known else "string"
+        return _OPAQUE if known else "string"
     counts = {ddl: sum(has(value, is_text=is_text) for value in known) for ddl, has in _TESTS.items()}
     return max(counts, key=lambda ddl: counts[ddl])
+
+
+def _is_known(value: Any, is_text: bool) -> bool:
+    """Return whether a value is not NULL, as an empty field of CSV is."""
+    return value is not None and not (is_text and value == "")
 
 
 def _is_boolean(value: Any, *, is_text: bool) -> bool:

@@ -267,8 +267,11 @@ def test_the_streams_file_has_the_columns_of_a_file_of_events(tmp_path: Path, na
     (stream,) = load_streams(tmp_path / "streams.yaml").values()
     assert {field.name: field.ddl for field in stream.fields} == TYPES[name]
     text = (tmp_path / "streams.yaml").read_text()
-    left_out = {"events.jsonl": "items", "e.parquet": "clock"}.get(name, "none")
-    assert (f"a stream has no such type: {left_out}\n" in text) == (left_out != "none")
+    left_out = {"events.jsonl": "takes time: items", "e.parquet": "a stream has no such type: clock"}.get(
+        name
+    )
+    assert text.count("# Left out") == (left_out is not None)
+    assert left_out is None or f"{left_out}\n" in text
     for command in (("check", rule), ("lint", rule), ("test", rule), ("match", rule, "-i", file)):
         done = cep(*command)
         assert done.exit_code == 0, done.output
@@ -279,6 +282,10 @@ def test_the_streams_file_has_the_columns_of_a_file_of_events(tmp_path: Path, na
     [
         ("e.csv", "a,b\n1,2\n", "no column of times among a, b"),
         ("e.csv", "", "no events"),
+        ("e.json", "{}\n", "`{file}` has no column of times: its events have no fields\n"),
+        ("e.json", "[1, 2]\n", "`{file}` has no events: no line at its beginning is a JSON object\n"),
+        ("e.json", '[["2026-01-01"]]', "help: write each event as an object on a line of its own\n"),
+        ("e.json", "\n\n", "`{file}` has no events\nhelp: name a file with some events"),
         ("e.txt", "a,b\n", "none of the formats"),
         ("e.parquet", "no parquet", "cannot be read"),
     ],
@@ -286,8 +293,28 @@ def test_the_streams_file_has_the_columns_of_a_file_of_events(tmp_path: Path, na
 def test_a_file_without_usable_events_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
     (tmp_path / name).write_text(text)
     done = cep("new", tmp_path / "r", "--from", tmp_path / name)
+    said = said.replace("{file}", str(tmp_path / name))
     assert (done.exit_code, "E0662" in done.output, said in done.output) == (1, True, True), done.output
     assert not (tmp_path / "streams.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[{"ts": "2026-01-01", "k": "a"}, {"ts": "2026-01-02", "k": "b"}]',
+            "is a JSON array, not an object",
+        ),
+        ('{"ts": "2026-01-01", "k": "a", "x": "' + "y" * 50, "has no events: its first line is too long"),
+    ],
+)
+def test_a_first_line_that_is_not_read_to_its_end_says_what_the_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setattr(streams_of_file, "_MOST_CHARACTERS", 40)
+    (tmp_path / "e.json").write_text(text)
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.json")
+    assert (done.exit_code, said in done.output) == (1, True), done.output
 
 
 @pytest.mark.parametrize(
@@ -448,6 +475,67 @@ def test_columns_of_parquet_are_declared_only_with_types_in_which_they_are_read(
     }  # fmt: skip
     assert stream.event_time == "ts"
     assert cep("match", tmp_path / "r.cep", "-i", tmp_path / "e.parquet").exit_code == 0
+
+
+def test_columns_that_rules_cannot_compare_are_left_out_with_the_true_reason(tmp_path: Path) -> None:
+    nested = pa.struct([("a", pa.int32()), ("tags", pa.list_(pa.string()))])
+    table = {
+        "ts": pa.array([0, 1], pa.timestamp("us")), "card": ["c1", "c2"], "x": [1.5, 2.5],
+        "items": pa.array([[1], [2]]), "meta": pa.array([None, None], nested), "bits": pa.array([b"a", b"b"]),
+        "by name": pa.array([[], []], pa.map_(pa.string(), pa.float64())),
+        "clock": [time(1), time(2)], "clocks": [[time(1)], []], "line\nfeed": [time(1), time(2)],
+    }  # fmt: skip
+    pq.write_table(pa.table(table), tmp_path / "e.parquet")
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.parquet")
+    assert done.exit_code == 0, done.output
+    lines = (tmp_path / "streams.yaml").read_text().splitlines()
+    assert lines[1:3] == [
+        "# Left out, because rules can only test whether they are NULL, and reading them takes time: "
+        'items, meta, bits, "by name"',
+        '# Left out, because a stream has no such type: clock, clocks, "line\\nfeed"',
+    ]
+    lines += [
+        "      items: array<bigint>",
+        "      meta: 'struct<a: int, tags: array<string>>'",
+        "      bits: binary",
+        "      'by name': 'map<string, double>'",
+    ]
+    (tmp_path / "streams.yaml").write_text("\n".join(lines))  # a stream has such types
+    done = cep("match", tmp_path / "r.cep", "-i", tmp_path / "e.parquet")
+    assert "malformed                0" in done.output, done.output
+
+
+@pytest.mark.parametrize("name", ["e.parquet", "e.csv", "e.jsonl"])
+def test_a_column_of_only_nulls_is_neither_the_key_nor_the_value(tmp_path: Path, name: str) -> None:
+    if name == "e.parquet":
+        times = pa.array([0, 60_000_000], pa.timestamp("us"))
+        columns = [pa.nulls(2), times, pa.array(["a", "b"]), pa.array([1.5, 2.5]), pa.nulls(2)]
+        pq.write_table(pa.table(columns, names=["none", "ts", "id", "x", "blank"]), tmp_path / name)
+    elif name == "e.csv":
+        (tmp_path / name).write_text("none,ts,id,x,blank\n,2026-01-01,a,1.5,\n,2026-01-02,b,2.5,\n")
+    else:
+        row = '{"none": null, "ts": "2026-01-01", "id": "%s", "x": 1.5, "blank": null}\n'
+        (tmp_path / name).write_text(row % "a" + row % "b")
+    done = cep("new", tmp_path / "r", "--from", tmp_path / name)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "r.cep").read_text()
+    assert "PARTITION BY id\n" in text
+    assert "x < small" in text
+    assert "malformed                0" in cep("match", tmp_path / "r.cep", "-i", tmp_path / name).output
+
+
+def test_without_a_column_that_has_values_there_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text('{"ts": "2026-01-01", "x": 1.5, "none": null}\n' * 2)
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.jsonl")
+    assert done.exit_code == 1
+    assert "for the key\nhelp: choose one: --key COLUMN; not taken: `none` (only NULLs)\n" in done.output
+
+
+def test_the_only_column_for_the_key_is_no_tie_break(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("ts,id,x,y\n2026-01-01,a,1.5,2.5\n2026-01-02,b,1.5,2.5\n")
+    done = cep("new", tmp_path / "r", "--from", tmp_path / "e.csv")
+    assert done.exit_code == 0, done.output
+    assert "PARTITION BY id\n" in (tmp_path / "r.cep").read_text()
 
 
 def test_columns_named_like_those_of_matches_and_words_of_yaml_do_not_spoil_the_rule(tmp_path: Path) -> None:

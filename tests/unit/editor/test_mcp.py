@@ -330,3 +330,12 @@ def test_the_bytes_of_a_packed_file_count_unpacked(
         assert "Truncated compressed stream" in found
     else:
         assert why(access(tmp_path), [str(file)], [str(events)], ["c1"])["key"]
+
+
+def test_a_profile_has_no_number_that_json_lacks(tmp_path: Path) -> None:
+    project(tmp_path)
+    (tmp_path / "inf.csv").write_text(
+        "card,ts,amount,kind\nc,2024-01-01,Infinity,buy\nc,2024-01-01,NaN,buy\n"
+    )
+    column = profile(access(tmp_path), "payments", str(tmp_path / "inf.csv"))["columns"]["amount"]
+    assert (column["least"], column["greatest"], column["n_nan"]) == ("Infinity", "Infinity", 1)
