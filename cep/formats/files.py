@@ -19,7 +19,14 @@ from cep.formats import dead_letter
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked, no_events, with_columns, without
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
-from cep.formats.path_names import PathPattern, check_names, leads_nowhere, path_pattern, path_values
+from cep.formats.path_names import (
+    PathPattern,
+    check_names,
+    is_skipped,
+    leads_nowhere,
+    path_pattern,
+    path_values,
+)
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import FORMATS, format_of_name, in_words, known_suffixes, record_formats
 from cep.formats.text.damaged import BYTES_BEHIND, COMPRESSED
@@ -287,7 +294,7 @@ def links_to_nothing(path: str | Path, file_format: str | None, pattern: PathPat
     return sorted(
         item
         for item in found
-        if item.name[0] not in "._" and (file_format is not None or format_of_name(item.name) is not None)
+        if not is_skipped(item.name) and (file_format is not None or format_of_name(item.name) is not None)
     )
 
 
@@ -330,8 +337,7 @@ def _files_at(path: Path, file_format: str | None, pattern: PathPattern | None) 
     if not path.exists():
         raise InputError("E0601", f"there is no file or directory `{path}`")
     if path.is_dir():
-        # Like Spark, skip names with these prefixes: markers and files that are being written.
-        files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+        files = sorted(file for file in path.iterdir() if file.is_file() and not is_skipped(file.name))
         if file_format is None:
             files = [
                 file for file in files if format_of_name(file.name) is not None and not _is_profile(file)

@@ -23,6 +23,12 @@ from cep.schema.text_values import column_from_text
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """What Hive and Spark write in place of NULL: ``day=__HIVE_DEFAULT_PARTITION__``."""
 
+_WRITTEN_NOW = (
+    *(".tmp", ".part", ".partial", ".filepart", ".crdownload", ".inprogress"),
+    *("._COPYING_", ".swp", "~"),
+)
+"""Endings that programs give to files until they are complete: copies, downloads, Hadoop, editors."""
+
 _SIGN = re.compile(r"\{([^{}/]*)\}|\*")
 
 
@@ -36,7 +42,7 @@ class PathPattern:
     names: tuple[str, ...]
 
     def files(self) -> list[Path]:
-        """Return the files of the pattern by name; those that start with ``.`` or ``_`` are skipped."""
+        """Return the files of the pattern by name, without those that are skipped in a folder."""
         found = (Path(name) for name in glob.glob(self.glob))
         return sorted(path for path in found if path.is_file() and not self._is_hidden(path))
 
@@ -56,7 +62,9 @@ class PathPattern:
     def _is_hidden(self, path: Path) -> bool:
         given = Path(self.text).parts
         return any(
-            part[0] in "._" and _SIGN.match(pattern) for part, pattern in zip(path.parts, given, strict=False)
+            (part[0] in "._" and _SIGN.match(pattern))
+            or (part.endswith(_WRITTEN_NOW) and not pattern.endswith(_WRITTEN_NOW))
+            for part, pattern in zip(path.parts, given, strict=False)
         )
 
     def texts(self, path: str) -> dict[str, str]:
@@ -69,6 +77,14 @@ class PathPattern:
                 "give the files of that pattern",
             )
         return dict(zip(self.names, found.groups(), strict=True))
+
+
+def is_skipped(name: str) -> bool:
+    """Return whether a file in a folder is, by its name, a marker or not complete yet.
+
+    Spark skips the same prefixes. If the file is renamed when it is complete, its events count once.
+    """
+    return name[0] in "._" or name.endswith(_WRITTEN_NOW)
 
 
 def leads_nowhere(path: Path) -> bool:

@@ -30,6 +30,7 @@ from cep.formats.files import (
     require_utf8,
 )
 from cep.formats.intake import partition_name
+from cep.formats.path_names import is_skipped
 from cep.formats.protocol import MAX_RECORD_LINES, FileFormat
 from cep.formats.registry import FORMATS
 from cep.formats.text.text_files import is_read_once
@@ -406,7 +407,7 @@ def _visible(folder: Path, only: str) -> Iterator[Path]:
             yield from (
                 folder / item.name
                 for item in listing
-                if item.name[0] not in "._" and (not only or item.name == only)
+                if (item.name == only if only else not is_skipped(item.name))
             )
     except FileNotFoundError:
         return

@@ -450,6 +450,7 @@ def test_a_directory_is_read_by_file_name_without_hidden_and_empty_files(tmp_pat
     write_lines(tmp_path / "empty.json")
     write_lines(tmp_path / "_spark_metadata.json", "bad")
     write_lines(tmp_path / ".b.json.crc", "bad")
+    write_lines(tmp_path / "c.json.tmp", "bad")
     events, letters = read(tmp_path)
     assert [row["id"] for row in events] == [1, 2]
     assert [(Path(letter["source"]).name, letter["position"]) for letter in letters] == [("b.json", 2)]

@@ -89,6 +89,15 @@ def test_files_come_by_the_time_of_their_last_change_then_by_name(tmp_path: Path
     assert Reader(source(tmp_path)).batch() == [3, 1, 2]
 
 
+@pytest.mark.parametrize("ending", [".tmp", ".part", "._COPYING_", "~"])
+def test_a_file_is_read_once_if_it_is_renamed_when_it_is_complete(tmp_path: Path, ending: str) -> None:
+    reader = Reader(source(tmp_path))
+    put(tmp_path, f"a.json{ending}", lines(1))
+    assert reader.batch() == []
+    (tmp_path / f"in/a.json{ending}").rename(tmp_path / "in/a.json")
+    assert (reader.batch(), reader.batch()) == ([1], [])
+
+
 def test_a_file_with_an_old_time_is_as_new_as_any(tmp_path: Path) -> None:
     reader = Reader(source(tmp_path))
     put(tmp_path, "new.json", lines(1), 1_700_000_000)
