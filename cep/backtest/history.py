@@ -211,8 +211,8 @@ def _keys(rules: RuleSet, matches: pa.Table) -> pa.Array:
         parts = [matches.column(name).cast(pa.string()) for name in program.key]
         if len(parts) > 1:  # ("a,b", "c") and ("a", "b,c") are two keys
             parts = [pc.replace_substring_regex(part, r"([\\,])", r"\\\1") for part in parts]
-        if parts:
-            texts = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
+        if parts:  # "skip" leaves out the rows of other rules if there is one column
+            texts = pc.binary_join_element_wise(*parts, ",", null_handling="replace", null_replacement="")
             key = pc.if_else(pc.is_in(matches.column("rule"), names), texts, key)
     return key
 

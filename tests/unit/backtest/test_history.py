@@ -93,6 +93,19 @@ def test_a_key_of_several_columns_is_in_the_order_of_the_rule() -> None:
     assert found.alerts["key"].to_pylist() == ["a,k"]
 
 
+@pytest.mark.parametrize("other", ["kind", "kind, key", "key, kind"])
+def test_rules_of_different_keys_each_have_theirs(other: str) -> None:
+    rules = load_rules(
+        [RULE + "\n", f"RULE one FROM events PARTITION BY {other} PATTERN a DEFINE a AS TRUE\n"], STREAM
+    )
+    found = backtest(rules, {"events": chunks_of(STREAM, PAIRS[:2])}, Scope())
+    of_one = [
+        ("one", ",".join({"key": "k", "kind": kind}[name] for name in other.split(", "))) for kind in "ab"
+    ]
+    keys = list(zip(found.alerts["rule"].to_pylist(), found.alerts["key"].to_pylist(), strict=True))
+    assert sorted(keys) == [*of_one, ("pair", "k")]
+
+
 def test_keys_that_differ_in_the_place_of_a_comma_are_two() -> None:
     stream = replace(STREAM, fields=(*STREAM.fields, Field("more", "string")))
     keys = [("a,b", "c"), ("a", "b,c"), ("a\\", "b,c"), ("a", "c")]

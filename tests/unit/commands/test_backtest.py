@@ -94,6 +94,18 @@ def test_the_matches_are_those_of_a_run(folder: Path) -> None:
     assert Path("found.jsonl").read_text() == Path("matches.jsonl").read_text() != ""
 
 
+def test_rules_of_different_keys_run_together(folder: Path) -> None:
+    Path("drain.cep").write_text(
+        f"{RULE}\nRULE large FROM payments PARTITION BY tx PATTERN a DEFINE a AS amount > 100\n"
+    )
+    wanted = [("large", 4, 4), ("drain", 2, 2)]
+    for more in ("", "--against drain.cep", "--sweep small=5", "--report page.html"):
+        data = json.loads(cep_prints(f"backtest drain.cep -i events.jsonl --format json {more}"))
+        assert [(of["rule"], of["alerts"], of["keys"]) for of in data["rules"]] == wanted
+    card = json.loads(cep_prints("scorecard drain.cep -i events.jsonl --format json"))
+    assert sorted((of["rule"], of["alerts"]) for of in card["rules"]) == [("drain", 2), ("large", 4)]
+
+
 def test_keys_of_digits_are_those_of_the_matches(folder: Path) -> None:
     text = Path("events.jsonl").read_text()
     Path("events.jsonl").write_text(text.replace('"c3"', '"003"'))
