@@ -269,6 +269,17 @@ class Counts:
             for key, (us, place) in getattr(other, name).items():
                 highest[key] = max(highest.get(key, (us, place)), (us, place))
 
+    def add_input(self, read: Iterable[Counts], runs: Iterable[Counts]) -> None:
+        """Add what was lost of inputs that several `runs` share: each input once, as it was `read`.
+
+        Of the runs that a rule dropped, the run of the rules that dropped most counts.
+        """
+        for counts in read:
+            self.add(counts)
+        for counts in runs:
+            for rule, n in counts.dropped_runs.items():
+                self.dropped_runs[rule] = max(self.dropped_runs.get(rule, 0), n)
+
     def to_json(self) -> str:
         """Return the counts that are not zero as JSON."""
         values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}

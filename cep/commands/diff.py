@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.commands.group import EXIT_PROBLEMS, EXIT_STATE_ENDS, tell
+from cep.commands.group import EXIT_PASSED_OVER, EXIT_PROBLEMS, EXIT_STATE_ENDS, tell
 from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option, table_or_json
 
 if TYPE_CHECKING:
+    from cep.counts import Counts
+    from cep.local.match_file import Result
     from cep.output.compare import Fired
     from cep.program.changes import Changes, Refusal, RuleChange
     from cep.rule_set import RuleSet
@@ -33,6 +35,15 @@ class _Stored:
     open_runs: Mapping[str, int]
     read_until: str | None
     has_corrections: bool
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The old or the new rules over the events of `--input`; `read`: what was read of each stream."""
+
+    rules: RuleSet
+    result: Result
+    read: dict[str, Counts]
 
 
 @click.command()
@@ -83,7 +94,8 @@ def diff(  # noqa: PLR0913 - an option of the command is an argument
     --set is for rule files and directories of NEW. With --input both run over these events. With --shadow
     only a pipeline file is given.
 
-    Exit codes: 0 all state continues, 3 state of some rule ends or begins, 1 the state cannot continue.
+    Exit codes: 0 all state continues, 3 state of some rule ends or begins, 1 the state cannot continue. With
+    --input also 3: no event has the field of a column that a rule reads.
     """
     from cep.program.changes import changes_of
 
@@ -107,7 +119,8 @@ def diff(  # noqa: PLR0913 - an option of the command is an argument
         was_corrected = before.corrections is not None or (stored is not None and stored.has_corrections)
         if was_corrected != (now.corrections is not None):
             changes = replace(changes, refusals=(*changes.refusals, _other_kind(was_corrected)))
-    compared = _compared(before, now, inputs, input_format) if inputs else ()
+    sides = _sides(before, now, inputs, input_format) if inputs else []
+    compared = _compared(*sides) if sides else ()
     if AS_JSON[output_format]:
         found = _as_json(changes, stored)
         if inputs:
@@ -117,8 +130,11 @@ def diff(  # noqa: PLR0913 - an option of the command is an argument
         _show(changes, stored)
         if inputs:
             tell("\n".join(("", *_fired_lines(compared, limit))))
+    has_lost = _tell_losses(*sides) if sides else False
     if not changes.keeps_all:
         click.get_current_context().exit(EXIT_PROBLEMS if changes.refusals else EXIT_STATE_ENDS)
+    if has_lost:
+        click.get_current_context().exit(EXIT_PASSED_OVER)
 
 
 def _other_kind(was_corrected: bool) -> Refusal:
@@ -129,16 +145,14 @@ def _other_kind(was_corrected: bool) -> Refusal:
     return Refusal(str(error.args[0]), error.help)
 
 
-def _compared(
-    before: RuleSet, now: RuleSet, inputs: Sequence[str], file_format: str | None
-) -> tuple[Fired, ...]:
-    """Return what two rule sets report of the same events; the status of rules does not matter."""
+def _sides(before: RuleSet, now: RuleSet, inputs: Sequence[str], file_format: str | None) -> list[_Side]:
+    """Run two rule sets over the same events; the status of rules does not matter."""
     from cep.commands.match import input_paths
     from cep.commands.progress_line import progress_line
     from cep.commands.warm import compile_engine
+    from cep.formats.intake import counted
     from cep.formats.text.text_files import is_read_once
-    from cep.local.match_file import match_file
-    from cep.output.compare import compare
+    from cep.local.match_file import match_chunks, read_inputs
 
     if any(is_read_once(text.rpartition("=")[2]) for text in inputs):
         raise click.UsageError("--input is read twice here: give a file")
@@ -147,8 +161,43 @@ def _compared(
         rules, only_other = rules.without_shadow(), other.inputs.keys() - rules.inputs.keys()
         own = [text for text in inputs if text.partition("=")[0] not in only_other]
         compile_engine(progress_line(quiet=False, progress=None), False, rules.programs)
-        found += [rules, match_file(rules, input_paths(rules, own), file_format).matches]
-    return compare(*found)
+        read: dict[str, Counts] = {}
+        chunks = read_inputs(rules, input_paths(rules, own), file_format)
+        found.append(_Side(rules, match_chunks(rules, counted(chunks, rules.inputs, read)), read))
+    return found
+
+
+def _compared(before: _Side, now: _Side) -> tuple[Fired, ...]:
+    from cep.output.compare import compare
+
+    return compare(before.rules, before.result.matches, now.rules, now.result.matches)
+
+
+def _tell_losses(before: _Side, now: _Side) -> bool:
+    """Say what was lost of the events, and return whether the exit code must say so, too.
+
+    Where both rule sets read the same events of each stream, each loss is said once.
+    """
+    from cep.commands.history import tell_losses
+    from cep.counts import Counts
+
+    common = before.rules.inputs.keys() & now.rules.inputs.keys()
+    if all(_reading(before.rules, name) == _reading(now.rules, name) for name in common):
+        counts = Counts()
+        counts.add_input((before.read | now.read).values(), [before.result.counts, now.result.counts])
+        read = before.rules.read_columns | now.rules.read_columns
+        return tell_losses(counts, before.rules.inputs | now.rules.inputs, read)
+    told = [
+        tell_losses(side.result.counts, side.rules.inputs, side.rules.read_columns, heading)
+        for side, heading in ((before, "of the old rules:"), (now, "of the new rules:"))
+    ]
+    return any(told)
+
+
+def _reading(rules: RuleSet, name: str) -> tuple[object, frozenset[object]]:
+    """Return what decides which records of a stream are events: its declaration, and its keys."""
+    stream = rules.inputs[name]
+    return stream, frozenset(rules.keys_of(stream))
 
 
 def _beside(paths: Sequence[Path], pairs: Sequence[str]) -> tuple[Fired, ...]:
@@ -195,9 +244,10 @@ def _fired_json(fired: Fired) -> dict[str, Any]:
 
 def _fired_lines(compared: Sequence[Fired], limit: int) -> Iterator[str]:
     """Yield a line for each rule, then one for each key and day on which something differs."""
+    from cep.diagnostics.safe_text import for_cell
     from cep.output.compare import by_rule
 
-    sums = by_rule(compared)
+    sums = {for_cell(rule): of for rule, of in by_rule(compared).items()}
     width = max(map(len, ("matches", *sums)))
     yield f"{'matches':<{width}}  {'same':>9}  {'moved':>9}  {'newly':>9}  {'no longer':>9}"
     for rule, of in sums.items():
@@ -207,10 +257,10 @@ def _fired_lines(compared: Sequence[Fired], limit: int) -> Iterator[str]:
     if differing and limit:
         yield ""
     for item in differing[:limit]:
-        key = ", ".join(f"{name} {value}" for name, value in item.key)
+        key = ", ".join(for_cell(f"{name} {value}") for name, value in item.key)
         words = (("moved", item.moved), ("newly", item.newly), ("no longer", item.no_longer))
         told = ", ".join(f"{word} {number:,}" for word, number in words if number)
-        yield f"{item.day}  {item.rule:<{width}}  {key}: {told}"
+        yield f"{item.day}  {for_cell(item.rule):<{width}}  {key}: {told}"
     if len(differing) > limit:
         yield f"... and {len(differing) - limit:,} more; see --limit and --format json"
 

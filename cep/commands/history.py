@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
     from cep.backtest.figures import Truth
     from cep.backtest.history import Backtest, Chunks, Scope
+    from cep.counts import Counts
     from cep.language import ast
     from cep.rule_set import RuleSet
     from cep.rulebook import Rulebook
+    from cep.schema.stream import Stream
 
 
 _OPTIONS = (
@@ -189,7 +191,8 @@ class Runner:
         _require_same_streams(readers)
         self.paths = input_paths(self.together, given.inputs)
         self.watched = Reading(progress_line(given.quiet, given.progress), given.quiet, self.together)
-        self.last: Backtest | None = None
+        self._read: dict[str, Counts] = {}
+        self._runs: list[Counts] = []
         self._chunks: Chunks | None = None
         self._spark: Any = None
 
@@ -197,10 +200,12 @@ class Runner:
     def chunks(self) -> Chunks:
         """The events of all inputs, in memory if they are kept."""
         from cep.backtest.history import kept
+        from cep.formats.intake import counted
         from cep.local.match_file import read_inputs
 
         if self._chunks is None:
             read = read_inputs(self.together, self.paths, self.given.input_format, on_chunk=self.watched.see)
+            read = counted(read, self.together.inputs, self._read)
             self._chunks = kept(read) if self.keeps else read
         return self._chunks
 
@@ -212,11 +217,12 @@ class Runner:
             self.watched.line.show(name)
         try:
             if self.given.spark:
-                self.last = self._on_spark(rules)
+                found = self._on_spark(rules)
             else:
                 read = {stream: self.chunks[stream] for stream in rules.inputs}
-                self.last = backtest(rules, read, self.scope)
-            return self.last
+                found = backtest(rules, read, self.scope)
+            self._runs.append(found.counts)
+            return found
         finally:
             self.watched.line.clear()
 
@@ -257,23 +263,33 @@ class Runner:
         return found
 
     def tell_losses(self) -> None:
-        """Say what the last run could not read, and end with the exit code for it."""
-        self.say_losses()
-        found = self.last
-        assert found is not None
-        if found.counts.passed_over or not found.rules.read_columns.isdisjoint(found.counts.absent_columns):
+        """Say what the runs could not read, and end with the exit code for it."""
+        if self.say_losses():
             click.get_current_context().exit(EXIT_PASSED_OVER)
 
-    def say_losses(self) -> None:
-        """Say what the last run could not read."""
-        from cep.output.summary import loss_lines
+    def say_losses(self) -> bool:
+        """Say what the runs could not read, and return whether the exit code must say so, too."""
+        from cep.counts import Counts
 
-        found = self.last
-        assert found is not None
-        rules = found.rules
-        refused = "`cep match --dead-letter FILE` says why"
-        for line in loss_lines(found.counts, rules.inputs, "", rules.read_columns, kept=[], refused=refused):
-            tell(line, err=True)
+        counts = Counts()
+        counts.add_input(self._read.values(), self._runs)
+        return tell_losses(counts, self.together.inputs, self.together.read_columns)
+
+
+def tell_losses(
+    counts: Counts, streams: Mapping[str, Stream], read: Collection[tuple[str, str]], heading: str = ""
+) -> bool:
+    """Say what was lost, below a heading, and return whether the exit code must say so, too.
+
+    `read`: the columns that rules read (`RuleSet.read_columns`).
+    """
+    from cep.output.summary import loss_lines
+
+    refused = "`cep match --dead-letter FILE` says why"
+    lines = loss_lines(counts, streams, "", read, kept=[], refused=refused)
+    for line in [heading, *lines] if heading and lines else lines:
+        tell(line, err=True)
+    return bool(counts.passed_over) or any(column in read for column in counts.absent_columns)
 
 
 def _require_same_streams(readers: Iterable[RuleSet]) -> None:

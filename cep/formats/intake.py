@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,19 @@ def count_fields(chunk: Chunk, stream: Stream) -> Counts:
         names = {absent_name(stream.name, name): text for name, text in chunk.absent.items()}
         counts.absent, counts.instead = dict.fromkeys(names, chunk.n_records), names
     return counts
+
+
+def counted(
+    chunks: Mapping[str, Iterable[Chunk]], streams: Mapping[str, Stream], counts: dict[str, Counts]
+) -> dict[str, Iterator[Chunk]]:
+    """Return `chunks`. What is read of each stream is counted in `counts`, by the name of the stream."""
+
+    def of(name: str) -> Iterator[Chunk]:
+        for chunk in chunks[name]:
+            counts.setdefault(name, Counts()).add(count_chunk(chunk, streams[name]))
+            yield chunk
+
+    return {name: of(name) for name in chunks}
 
 
 def partition_name(stream: Stream, partition: str) -> str:

@@ -106,6 +106,26 @@ def test_rules_of_different_keys_run_together(folder: Path) -> None:
     assert sorted((of["rule"], of["alerts"]) for of in card["rules"]) == [("drain", 2), ("large", 4)]
 
 
+def test_what_any_of_the_runs_lost_is_said_once(folder: Path) -> None:
+    streams = STREAMS.replace("amount: double", "amount: double, shop: string")
+    other = "  visits:\n    event_time: ts\n    schema: {card: string, ts: timestamp}\n"
+    Path("streams.yaml").write_text(streams + other)
+    Path("old.cep").write_text(RULE)
+    Path("drain.cep").write_text(RULE.replace("amount > 100", "shop IS NULL"))
+    result = cep("backtest", "drain.cep", *INPUT, "--against", "old.cep")  # which runs last
+    assert result.exit_code == 3
+    assert result.stderr.count("field `shop`") == 1
+    Path("more.cep").write_text(
+        "RULE visited FROM visits PARTITION BY card PATTERN a DEFINE a AS card > ''\n"
+    )
+    Path("visits.jsonl").write_text('{"card": "c", "ts": "2024-05-01T10:00:00Z"}\nno JSON\n')
+    inputs = ("-i", "payments=events.jsonl", "-i", "visits=visits.jsonl")
+    for more in (("--sweep", "small=5,6"), ("--against", "old.cep"), ()):
+        result = cep("backtest", "old.cep", "more.cep", *inputs, *more)
+        assert result.exit_code == 0
+        assert [line.split()[:2] for line in result.stderr.splitlines()] == [["malformed", "1"]]
+
+
 def test_keys_of_digits_are_those_of_the_matches(folder: Path) -> None:
     text = Path("events.jsonl").read_text()
     Path("events.jsonl").write_text(text.replace('"c3"', '"003"'))

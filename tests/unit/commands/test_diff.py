@@ -180,6 +180,108 @@ def test_rules_with_events_that_report_the_same(folder: Path) -> None:
     assert result.stdout.splitlines()[-1].split() == ["card_testing", "1", "0", "0", "0"]
 
 
+def diff_of(old: str, new: str, events: str, *more: str, changed_type: str = "string") -> Result:
+    """Return what is said of two texts of rules over `p` in JSON lines, in which `c` is a key."""
+    schema = "{ts: timestamp, c: string, d: string, x: bigint}"
+    for name, text, fields in (
+        ("old", old, schema),
+        ("new", new, schema.replace("d: string", f"d: {changed_type}")),
+    ):
+        Path(name).mkdir(exist_ok=True)
+        streams = [f"  {stream}: {{event_time: ts, schema: {fields}}}\n" for stream in "pq"]
+        Path(name, "streams.yaml").write_text("".join(["streams:\n", *streams]))
+        Path(name, "t.cep").write_text(text)
+    Path("p.jsonl").write_text(events)
+    return diff("old", "new", "--input", "p=p.jsonl", *more)
+
+
+def one(name: str = "one", key: str = "c", what: str = "x > 0", stream: str = "p") -> str:
+    return f"RULE {name} FROM {stream} PARTITION BY {key} PATTERN a DEFINE a AS {what}\n"
+
+
+TIME = '{"ts": "2024-05-01T10:00:00Z"'
+SOUND = f'{TIME}, "c": "k", "d": "l", "x": 1}}\n'
+
+
+def losses(result: Result) -> list[str]:
+    """Return the lines about what was lost, with single spaces."""
+    found = [" ".join(line.split()) for line in result.stderr.splitlines()]
+    return [line for line in found if line.startswith(("malformed", "absent", "dropped", "of the"))]
+
+
+def test_what_the_events_lack_is_said_once_for_both_rules(
+    compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    events = f'{SOUND}no JSON\n{TIME}, "x": 1, "d": "l"}}\n'
+    for more in ((), ("--format", "json")):
+        result = diff_of(one(), one(), events, *more)
+        assert result.exit_code == 0
+        assert losses(result) == ["malformed 2 key is NULL (1); not a JSON object (1)"]
+    result = diff_of(one(), one(key="d"), events)  # in which the third event has a key
+    assert result.exit_code == 3
+    assert losses(result) == [
+        "of the old rules:", "malformed 2 key is NULL (1); not a JSON object (1)",
+        "of the new rules:", "malformed 1 not a JSON object (1)",
+    ]  # fmt: skip
+    assert losses(diff_of(one(), one(), SOUND)) == []
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_field_that_no_event_has_is_said_if_either_reads_it(
+    compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rules = [one(), one(what="d = 'l'")]
+    result = diff_of(*(reversed(rules) if is_old else rules), f'{TIME}, "c": "k", "x": 1}}\n')
+    assert result.exit_code == 3
+    assert [line[:48] for line in losses(result)] == ["absent fields 1 field `d` is in none of 1 event;"]
+    same = diff_of(
+        rules[1], rules[1].replace("RULE one", "RULE one SEVERITY high"), f'{TIME}, "c": "k", "x": 1}}\n'
+    )
+    assert same.exit_code == 3  # as for `cep match`
+    assert same.stdout.startswith("words ")
+
+
+def test_losses_of_several_streams_are_added(
+    compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("q.jsonl").write_text(f"{SOUND}no JSON\nneither\n")
+    result = diff_of(one(), one(stream="q"), f"{SOUND}no JSON\n", "--input", "q=q.jsonl")
+    assert losses(result) == ["malformed 3 not a JSON object (3)"]
+
+
+def test_a_stream_that_is_declared_in_two_ways_has_the_losses_of_each(
+    compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = diff_of(one(), one(), f"{SOUND}no JSON\n", changed_type="bigint")
+    assert result.exit_code == 0
+    assert losses(result) == [
+        "of the old rules:", "malformed 1 not a JSON object (1)",
+        "of the new rules:", "malformed 2 field `d` is not of type bigint (1); not a JSON object (1)",
+    ]  # fmt: skip
+
+
+def test_dropped_runs_are_said_of_the_rules_that_dropped_more(
+    compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rule = "RULE one FROM p PARTITION BY c PATTERN a -> b MAX RUNS {} PER KEY DEFINE a AS x > 0, b AS x < 0\n"
+    events = "".join(SOUND.replace("10:00", f"10:0{minute}") for minute in range(4))
+    result = diff_of(rule.format(2), rule.format(1), events)
+    assert [line[:15] for line in losses(result)] == ["dropped runs 3 "]
+
+
+def test_a_key_cannot_begin_a_line(
+    compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = diff_of(one(), one(what="x > 1"), SOUND.replace('"k"', '"k\\n2024-05-02\\t\\u001b[2J"'))
+    assert result.stdout.splitlines()[-1] == r"2024-05-01  one      c k\n2024-05-02\t\x1b[2J: no longer 1"
+
+
 def test_events_from_standard_input_cannot_be_read_twice(folder: Path) -> None:
     result = diff("card_testing.cep", "card_testing.cep", "--input", "-")
     assert result.exit_code == 2
