@@ -5,6 +5,7 @@ compared = compare(before, matches_before, now, matches_now)
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ class Fired:
     """The matches of one rule and key that end on one day (UTC), before and now.
 
     `same`: matches of both, with the same `match_id`. `moved`: matches of both that overlap in time, but
-    consist of other events. `newly`: the other matches that exist only now. `no_longer`: the other matches
-    that existed only before.
+    consist of other events: as many pairs as possible, on the day of the match that exists now. `newly`: the
+    other matches that exist only now. `no_longer`: the other matches that existed only before.
     """
 
     rule: str
@@ -101,16 +102,57 @@ def _by_key(rules: RuleSet, matches: pa.Table) -> Mapping[tuple[str, Key], set[_
 
 
 def _judged(then: set[_Match], now: set[_Match]) -> Iterator[tuple[str, _Match]]:
-    """Yield the matches of one rule and key, each with the count of `Fired` that it belongs to."""
+    """Yield the matches of one rule and key, each with the count of `Fired` that it belongs to.
+
+    As many of those that differ as possible are pairs that overlap. In the order of their ends, each match is
+    paired with the waiting one of the other side that ends first: those that end later overlap all later
+    matches that this one overlaps.
+    """
     yield from (("same", match) for match in then & now)
-    gone, new = sorted(then - now), sorted(now - then)
-    while gone and new:
-        if gone[-1].start > new[-1].end:
-            yield "no_longer", gone.pop()
-        elif new[-1].start > gone[-1].end:
-            yield "newly", new.pop()
+    gone, new = _Waiting("no_longer"), _Waiting("newly")
+    sides = [(match, gone, new) for match in then - now] + [(match, new, gone) for match in now - then]
+    for match, own, other in sorted(sides, key=lambda side: (side[0].end, side[0], side[1].word)):
+        partner = other.take(match.start)
+        if partner is None:
+            own.add(match)
         else:
-            gone.pop()
-            yield "moved", new.pop()
-    yield from (("no_longer", match) for match in gone)
-    yield from (("newly", match) for match in new)
+            yield "moved", match if own is new else partner
+    for side in (gone, new):
+        yield from ((side.word, match) for match in side.left)
+
+
+class _Waiting:
+    """Matches of one side, in the order of their ends, that may still be paired.
+
+    `word`: the count of those that remain.
+    """
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+        self._matches: list[_Match] = []
+        self._next = [0]  # by place: itself if its match waits or is yet to come, else a later place
+
+    @property
+    def left(self) -> list[_Match]:
+        """The matches that were not taken."""
+        return [match for place, match in enumerate(self._matches) if self._next[place] == place]
+
+    def add(self, match: _Match) -> None:
+        """Add a match that ends no earlier than all others."""
+        self._matches.append(match)
+        self._next.append(len(self._matches))
+
+    def take(self, start: datetime) -> _Match | None:
+        """Remove and return the match that ends first of those that end at `start` or later; None: none."""
+        place = self._waits(bisect_left(self._matches, start, key=lambda match: match.end))
+        if place == len(self._matches):
+            return None
+        self._next[place] = place + 1
+        return self._matches[place]
+
+    def _waits(self, place: int) -> int:
+        """Return the first place from `place` on whose match was not taken; shorten the way to it."""
+        while (after := self._next[place]) != place:
+            self._next[place] = self._next[after]
+            place = self._next[place]
+        return place

@@ -93,6 +93,93 @@ def test_a_row_that_was_withdrawn_does_not_count() -> None:
     assert by_rule(compare(rules, matches, rules, again))["rise"].same == 1
 
 
+Times = list[tuple[int, int]]
+"""First and last second of matches."""
+
+
+def matches(times: dict[str, Times], prefix: str) -> pa.Table:
+    """Return matches of `rise` by key; their ids begin with `prefix`."""
+    rows = [
+        {"rule": "rise", "k": key, "match_id": f"{prefix}{key}-{number}",
+         "match_start": start * 1_000_000, "match_end": end * 1_000_000}
+        for key, of_key in times.items()
+        for number, (start, end) in enumerate(of_key)
+    ]  # fmt: skip
+    time = pa.timestamp("us", tz="UTC")
+    kinds = {
+        "rule": pa.string(),
+        "k": pa.string(),
+        "match_id": pa.string(),
+        "match_start": time,
+        "match_end": time,
+    }
+    return pa.Table.from_pylist(rows, pa.schema(kinds))
+
+
+def most_pairs(then: Times, now: Times) -> int:
+    """Return the number of pairs of a maximum matching of intervals that overlap (Kuhn)."""
+    paired: dict[int, int] = {}
+
+    def finds(old: int, seen: set[int]) -> bool:
+        for new, (start, end) in enumerate(now):
+            if new in seen or start > then[old][1] or then[old][0] > end:
+                continue
+            seen.add(new)
+            if new not in paired or finds(paired[new], seen):
+                paired[new] = old
+                return True
+        return False
+
+    return sum(finds(old, set()) for old in range(len(then)))
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "moved"),
+    [
+        ([(0, 100), (50, 60)], [(70, 80)], 1),
+        ([(70, 80)], [(0, 100), (50, 60)], 1),
+        ([(0, 100), (50, 60)], [(55, 58), (70, 80)], 2),
+        ([(0, 10)], [(10, 20)], 1),
+        ([(0, 10)], [(11, 20)], 0),
+        ([(5, 6), (0, 3)], [(0, 9), (2, 4)], 2),
+    ],
+)
+def test_as_many_matches_that_overlap_as_possible_have_moved(then: Times, now: Times, moved: int) -> None:
+    found = by_rule(compare(rise(), matches({"a": then}, "then"), rise(), matches({"a": now}, "now")))
+    assert found == {"rise": Fired("rise", (), "", 0, moved, len(now) - moved, len(then) - moved)}
+
+
+def test_what_has_moved_is_the_most_that_can_be_paired() -> None:
+    import random
+
+    draw = random.Random(3)
+
+    def some() -> Times:
+        starts = [draw.randrange(30) for _ in range(draw.randrange(7))]
+        return [(start, start + draw.choice((0, 1, 2, 5, 20))) for start in starts]
+
+    then, now = ({f"{key:04}": some() for key in range(5_000)} for _ in range(2))
+    found = compare(rise(), matches(then, "then"), rise(), matches(now, "now"))
+    wanted = {}
+    for key, of_key in then.items():
+        moved = most_pairs(of_key, now[key])
+        if of_key or now[key]:
+            wanted[key] = Fired(
+                "rise", (("k", key),), "1970-01-01", 0, moved, len(now[key]) - moved, len(of_key) - moved
+            )
+    assert {dict(item.key)["k"]: item for item in found} == wanted
+    backwards = compare(rise(), matches(now, "then"), rise(), matches(then, "now"))
+    assert [item.moved for item in backwards] == [item.moved for item in found]
+
+
+def test_the_order_of_the_matches_does_not_matter() -> None:
+    then = {"a": [(0, 200_000), (100, 90_000), (150, 160), (5, 7)]}
+    now = {"a": [(80_000, 170_000), (155, 300_000), (6, 6), (9, 9)]}
+    tables = matches(then, "then"), matches(now, "now")
+    turned = [table.take(pa.array(range(len(table) - 1, -1, -1))) for table in tables]
+    assert compare(rise(), tables[0], rise(), tables[1]) == compare(rise(), turned[0], rise(), turned[1])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_each_match_counts_once_on_each_side(seed: int) -> None:
     import random
