@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from cep.commands.warm import compile_engine
 
 if TYPE_CHECKING:
     from cep.rule_tests.report import FileResult
+    from cep.rulebook import Rulebook
 
 _FORMATS = ("table", "json", "junit")
 
@@ -172,12 +174,12 @@ def _record(
     paths: Sequence[Path], streams: Path | None, match: str, inputs: Sequence[str], file_format: str | None
 ) -> None:
     """Write the test of a match into the test file of its rule."""
-    from cep.errors import InputError, RuleError
+    from cep.errors import Source
     from cep.local.match_file import read_inputs
     from cep.local.replay import typed_tables
     from cep.rule_files import beside_rule
-    from cep.rule_tests.reading import read_tests
-    from cep.rule_tests.recording import read_match, recorded_case
+    from cep.rule_tests.reading import text_of_tests
+    from cep.rule_tests.recording import read_match, with_recorded
     from cep.rulebook import compile_rulebook, load_rulebook
     from cep.spool.folder import write_whole
 
@@ -186,31 +188,30 @@ def _record(
     compiled = compile_rulebook(book, [found["rule"]])
     rules = compiled.rule_set
     compile_engine(progress_line(quiet=False, progress=None), False, rules.programs)
-    tables = typed_tables(rules, read_inputs(rules, input_paths(rules, inputs), file_format))
+    unread = book.streams.keys() - rules.inputs.keys()  # those of the other rules, which may be given
+    needed = [text for text in inputs if text.partition("=")[0] not in unread]
+    tables = typed_tables(rules, read_inputs(rules, input_paths(rules, needed), file_format))
     rule = next(rule for rule in compiled.rules if rule.name == found["rule"])
-    rule_file = Path(rule.tree.source.name)
-    file = beside_rule(rule_file)
-    before = file.read_text(encoding="utf-8") if file.is_file() else None
-    case = recorded_case(rules, found, tables, with_nulls=before is not None and "defaults:" in before)
-    if before is None:
-        first = f"rules: {rule_file.name}\n"
-        of_one = sum(one.tree.source.name == rule.tree.source.name for one in compiled.rules)
-        first += f"rule: {rule.name}\n" if of_one != 1 or len(compiled.rules) > 1 else ""
-        before = first + "cases:\n"
-    elif case.split("\n")[0] in before.split("\n"):
-        raise InputError(
-            "E0676", f"`{file}` has a test of match {found['match_id']}", "remove it there first"
-        )
-    was = file.read_text(encoding="utf-8") if file.is_file() else None
-    end = "" if before.endswith("\n") else "\n"
-    write_whole(file, before + end + case)  # on a full disk the file remains as it was
-    try:
-        tests = read_tests(file, streams)
-    except RuleError:  # such as a text that is too large
-        if was is None:
-            file.unlink()
-        else:
-            write_whole(file, was)
-        raise
-    n = len(tests.cases[-1].steps)
-    click.echo(f"{file}: {tests.cases[-1].name}, {n:,} event{'' if n == 1 else 's'}")
+    rule_file = rule.tree.source.name
+    file = beside_rule(Path(rule_file))
+    source = text_of_tests(file) if file.is_file() else Source(str(file), _head(book, rule_file))
+    text, case = with_recorded(source, rules, found, tables, streams)
+    write_whole(file, text)  # on a full disk the file remains as it was
+    n = len(case.steps)
+    click.echo(f"{file}: {case.name}, {n:,} event{'' if n == 1 else 's'}")
+
+
+def _head(book: Rulebook, rule_file: str) -> str:
+    """Return the first lines of a new test file, in which alerts of all rules of `rule_file` fit."""
+    from cep.language.front_ends import read_rules
+    from cep.rule_tests.recording import head_of
+    from cep.rulebook import compile_rulebook
+
+    source = next(source for source in book.sources if source.name == rule_file)
+    own = [rule.name.text for rule in read_rules(source)[0]]
+    compiled = compile_rulebook(book, own)
+    files = dict.fromkeys([rule_file, *(rule.tree.source.name for rule in compiled.rules)])
+    folder = Path(rule_file).parent
+    names = [Path(os.path.relpath(name, folder)).as_posix() for name in files]
+    # Of one rule over others, the matches of these need not be expected, too.
+    return head_of(names, own[0] if len(own) == 1 < len(compiled.rules) else "")

@@ -83,12 +83,16 @@ def read_tests(
 
     Raises RuleError: the file, its rules or their streams are wrong. The error contains every problem.
     """
+    return read_test_text(text_of_tests(path), streams, parameters)
+
+
+def text_of_tests(path: str | Path) -> Source:
+    """Return the text of the test file at `path`. Raises RuleError: it cannot be read, or is too large."""
     try:
-        source = read_source(path, MAX_BYTES)
+        return read_source(path, MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise RuleError([Diagnostic("E0613", f"`{path}` cannot be read: {reason}")]) from error
-    return read_test_text(source, streams, parameters)
 
 
 def read_test_text(

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cep.arrays import Mask
-from cep.errors import InputError, Span
+from cep.errors import InputError, RuleError, Source, Span
 from cep.expression import Type
 from cep.local.replay import time_of
 from cep.output.rows import json_line
 from cep.rule_set import RuleSet
-from cep.rule_tests.cases import Arrival, Case
-from cep.rule_tests.delivery import matches_of
+from cep.rule_tests.cases import Arrival, Case, RuleTests
+from cep.rule_tests.checking import check_case
+from cep.rule_tests.delivery import Row, matches_of
+from cep.rule_tests.reading import read_test_text
 from cep.schema.stream import Stream
 from cep.schema.time_literals import time_for_people
+from cep.settings.source_file import source_of
+from cep.settings.yaml_document import MAX_BYTES
 
 MOST_RUNS = 2_000
 """Runs of the rules in which events are left out."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOWHERE = Span(0, 0)
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
+"""Signs that end a line in YAML and not in JSON: a text with one would be read with a space."""
+
+_PLAIN_NAME = re.compile(r"[\w./-]+")
+"""Names of files that YAML reads without quotes."""
 
 Item = tuple[str, int]
 """A row of a stream or table: its name and the number of the row."""
@@ -50,14 +61,28 @@ def read_match(text: str) -> dict[str, Any]:
     return found
 
 
-def recorded_case(
-    rules: RuleSet, match: Mapping[str, Any], tables: Mapping[str, pa.Table], *, with_nulls: bool = False
-) -> str:
-    """Return the case of a match, as lines of a test file below `cases`.
+def head_of(files: Sequence[str], rule: str = "") -> str:
+    """Return the first lines of a test file of rule files; with `rule`, only its matches are compared."""
+    names = [name if _PLAIN_NAME.fullmatch(name) else json_line([name])[1:-1] for name in files]
+    head = f"rules: {names[0] if len(names) == 1 else '[' + ', '.join(names) + ']'}\n"
+    return head + (f"rule: {_text(rule)}\n" if rule else "") + "cases:\n"
 
-    It expects all matches of the rule in its events. `tables` are the typed events and rows of each stream
-    and table. With `with_nulls`, NULLs are written, because the file has defaults. Raises InputError
-    (E0676): the rules do not report the match in these events.
+
+def with_recorded(
+    file: Source,
+    rules: RuleSet,
+    match: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
+    streams: str | Path | None = None,
+) -> tuple[str, Case]:
+    """Return the text of a test file with the case of a match added at its end, and this case.
+
+    The case passes: it expects the matches of all rules that the file compares, in the events that the match
+    needs. `rules`: the rule of the match, and the rules that it reads. `tables`: the typed events and rows of
+    each of their streams and tables. `streams`: the streams file, if it was given.
+
+    Raises InputError (E0676): the rules do not report the match in these events, or not as the file sets them
+    up. RuleError: the file is wrong, or the matches depend on how the events arrive (E0675).
     """
     items = _reported(rules, match, tables)
     if items is None:
@@ -66,8 +91,41 @@ def recorded_case(
             f"the rules do not report match {match['match_id']} in these events",
             "give the events and the rules with which it was reported",
         )
+    name = f"alert {str(match['match_id'])[:8]}"
+    if f"  {name}:" in file.text.split("\n"):
+        raise InputError(
+            "E0676", f"`{file.name}` has a test of match {match['match_id']}", "remove it there first"
+        )
     kept = _fewest(items, lambda some: _is_reported(rules, match, tables, some))
-    return "\n".join(_Lines(rules, match, tables, with_nulls).lines(kept)) + "\n"
+
+    def read(events: Sequence[str], expected: Sequence[str]) -> tuple[str, RuleTests]:
+        lines = [f"  {name}:", *events, f"    expect:{'' if expected else ' none'}", *expected, ""]
+        text = file.text + ("" if file.text.endswith("\n") else "\n") + "\n".join(lines)
+        return text, read_test_text(source_of(file.name, text.encode(), MAX_BYTES), streams)
+
+    _, tests = read(["    events: []"], [])
+    if match["rule"] not in tests.names:
+        raise InputError(
+            "E0676",
+            f"`{file.name}` does not compare the matches of `{match['rule']}`",
+            "correct its settings `rule` and `rules`, or remove them",
+        )
+    of_file = tests.compiled.rule_set  # which may read more streams
+    events = list(_Lines(of_file, tables, with_nulls="defaults:" in file.text).lines(kept))
+    _, tests = read(events, [])
+    found = matches_of(of_file, tests.names, tests.cases[-1])
+    if not _has(found, match):
+        raise InputError(
+            "E0676",
+            f"the rules do not report match {match['match_id']} as `{file.name}` sets them up",
+            "compare its `parameters`, `tables`, `defaults` and `streams` with those of the run",
+        )
+    left_out = {"match_id"} | ({"rule"} if len(tests.names) == 1 else set())
+    shown = [{name: value for name, value in row.items() if name not in left_out} for row in found]
+    text, tests = read(events, [f"      - {_mapping(row)}" for row in shown])
+    if problems := check_case(tests, tests.cases[-1]):
+        raise RuleError(problems)
+    return text, tests.cases[-1]
 
 
 # ---------------------------------------------------------------- which events
@@ -109,8 +167,11 @@ def _is_reported(
     rules: RuleSet, match: Mapping[str, Any], tables: Mapping[str, pa.Table], items: Sequence[Item]
 ) -> bool:
     """Return whether the rules report a match, with all its values, in some of the events."""
-    case = _case(rules, tables, items)
-    found = matches_of(rules, [match["rule"]], case)
+    return _has(matches_of(rules, [match["rule"]], _case(rules, tables, items)), match)
+
+
+def _has(found: Sequence[Row], match: Mapping[str, Any]) -> bool:
+    """Return whether a match is among those that were found, with all its values."""
     return any(row["match_id"] == match["match_id"] and json.loads(json_line(row)) == match for row in found)
 
 
@@ -148,31 +209,24 @@ def _fewest(items: list[Item], suffices: Callable[[Sequence[Item]], bool]) -> li
 
 @dataclass(frozen=True)
 class _Lines:
-    """Writes the case of a match (`recorded_case`)."""
+    """Writes the rows and events of a case; `rules`: those of its file."""
 
     rules: RuleSet
-    match: Mapping[str, Any]
     tables: Mapping[str, pa.Table]
     with_nulls: bool
 
     def lines(self, items: Sequence[Item]) -> Iterator[str]:
-        """Yield the lines of a case with these events."""
-        yield f"  alert {str(self.match['match_id'])[:8]}:"
+        """Yield the lines of these rows and events."""
         of_tables = [item for item in items if self.rules.inputs[item[0]].table is not None]
         yield from ["    tables:"] if of_tables else []
         for name in dict.fromkeys(name for name, _ in of_tables):
             yield f"      {name}:"
             yield from (f"        - {self._row(of, row)}" for of, row in of_tables if of == name)
-        yield "    events:"
-        for name, row in sorted((item for item in items if item not in of_tables), key=self._time):
+        events = sorted((item for item in items if item not in of_tables), key=self._time)
+        yield f"    events:{'' if events else ' []'}"
+        for name, row in events:
             text = self._row(name, row)
             yield f"      - {text}" if len(self.rules.streams) == 1 else f"      - {_text(name)}: {text}"
-        yield "    expect:"
-        case = _case(self.rules, self.tables, items)
-        for found in matches_of(self.rules, [self.match["rule"]], case):
-            left_out = {"match_id"} | ({"rule"} if len(self.rules.rules) == 1 else set())
-            shown = {name: value for name, value in found.items() if name not in left_out}
-            yield f"      - {_mapping(shown)}"
 
     def _time(self, item: Item) -> int:
         name, row = item
@@ -208,7 +262,7 @@ def _text(value: object) -> str:
         return value
     if isinstance(value, str) and value.endswith("Z") and value[:4].isdecimal():
         return value
-    return json_line([value])[1:-1]
+    return _LINE_ENDS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", json_line([value])[1:-1])
 
 
 def _is_other(text: str) -> bool:

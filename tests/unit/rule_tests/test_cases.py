@@ -347,6 +347,119 @@ def test_a_recorded_alert_has_the_events_that_it_needs_and_passes() -> None:
     assert "cannot be read from `nosuch.jsonl`: No such file" in record("nosuch.jsonl").output
 
 
+PAIR_OF_TAPS = "".join(
+    json.dumps({"k": "one", "n": n, "ts": f"2024-05-01T00:00:0{n}Z", "kind": kind, "x": 1.5}) + "\n"
+    for n, kind in enumerate("abz")
+)
+EACH = "RULE each FROM taps PARTITION BY k, kind PATTERN t DEFINE t AS x > 1 MEASURES t.x AS height\n"
+BEEP = "RULE beeped FROM beeps PARTITION BY k PATTERN t DEFINE t AS kind = 'a'\n"
+OUTER = "RULE outer FROM MATCHES OF pair PARTITION BY k PATTERN t DEFINE t AS x > 0\n"
+
+
+def matched(rule: str, *files: str) -> str:
+    """Return the first match of a rule in `taps.jsonl`."""
+    Path("taps.jsonl").write_text(PAIR_OF_TAPS)
+    lines = cep_prints(f"match {' '.join(files)} --only {rule} -i taps.jsonl -q").splitlines()
+    return next(line for line in lines if json.loads(line)["rule"] == rule)
+
+
+@pytest.mark.parametrize(
+    ("others", "recorded"),
+    [
+        (EACH, ("pair", "each")),
+        (BEEP, ("pair",)),
+        (EACH + BEEP, ("each", "pair")),
+        (OUTER, ("outer", "pair")),
+        (OUTER + EACH, ("each", "outer", "pair")),
+    ],
+)
+def test_alerts_of_several_rules_in_a_file_are_recorded_and_pass(
+    others: str, recorded: tuple[str, ...]
+) -> None:
+    Path("pair.cep").write_text(RULE + others)
+    for number, rule in enumerate(recorded, 1):
+        result = record(matched(rule, "pair.cep"), "taps=taps.jsonl")
+        assert result.exit_code == 0, result.output
+        passed = "1 case" if number == 1 else f"{number} cases"
+        assert cep_prints("test pair.cep").endswith(f"1 file, {passed}: all passed\n")
+
+
+@pytest.mark.parametrize(("more", "names"), [("", "rule: outer\n"), (EACH, "")])
+def test_an_alert_of_a_rule_over_a_rule_in_another_file_is_recorded(more: str, names: str) -> None:
+    Path("outer").mkdir()
+    Path("outer/outer.cep").write_text(OUTER + more)
+    for rule in ("outer", "each") if more else ("outer",):
+        line = matched(rule, "pair.cep", "outer/outer.cep")
+        result = CliRunner().invoke(
+            cep.commands.cli.main, ["test", "pair.cep", "outer", "--record", line, "-i", "taps.jsonl"]
+        )
+        assert result.exit_code == 0, result.output
+    head = f"rules: [outer.cep, ../pair.cep]\n{names}cases:\n"
+    assert Path("outer/outer.test.yaml").read_text().startswith(head)
+    assert "all passed" in cep_prints("test outer")
+
+
+def test_an_alert_is_recorded_as_the_test_file_sets_its_rules_up() -> None:
+    streams = STREAMS + "tables:\n  most: {key: [k], schema: {k: string, height: double}, static: true}\n"
+    Path("streams.yaml").write_text(streams)
+    joined = "RULE high FROM taps JOIN most ON k PARTITION BY k PATTERN t DEFINE t AS x > most.height\n"
+    Path("pair.cep").write_text(RULE + joined)
+    Path("most.jsonl").write_text('{"k": "one", "height": 9}\n')
+    Path("taps.jsonl").write_text(PAIR_OF_TAPS)
+    inputs = ("taps=taps.jsonl", "most=most.jsonl")
+    (line,) = cep_prints("match pair.cep --only pair -i taps=taps.jsonl -q").splitlines()
+    tables = "tables:\n  most:\n    - {k: one, height: 1}\n"
+    Path("pair.test.yaml").write_text(f"{tables}{case_with(A, expect='none')}")  # `high` matches there, too
+    Path("pair.test.yaml").write_text(Path("pair.test.yaml").read_text().replace("x: 1}\n", "x: 0}\n", 1))
+    result = record(line, *inputs)
+    assert result.exit_code == 0, result.output
+    assert Path("pair.test.yaml").read_text().count("rule: high") == 2
+    assert cep_prints("test pair.cep").endswith("1 file, 2 cases: all passed\n")
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("rule: each\n", "error[E0676]: `pair.test.yaml` does not compare the matches of `pair`"),
+        ("parameters: {small: 1}\n", "do not report match"),
+    ],
+)
+def test_an_alert_that_a_test_file_cannot_expect_is_refused(head: str, said: str) -> None:
+    rule = RULE.replace("FROM taps", "PARAM small = 5 FROM taps").replace("< 5", "< small")
+    Path("pair.cep").write_text(rule + EACH)
+    text = head + case_with("{at: 0 s, kind: z, x: 0}")
+    Path("pair.test.yaml").write_text(text)
+    result = record(matched("pair", "pair.cep"))
+    assert result.exit_code == 1
+    assert said in result.output
+    assert Path("pair.test.yaml").read_text() == text
+
+
+def test_a_test_file_that_cannot_be_read_is_not_replaced_by_a_recorded_alert() -> None:
+    Path("pair.cep").write_text(RULE)
+    for text, said in ((b"\xff", "error[E0613]"), (b"cases: [", "error[E0401]"), (b"cases:\n", "")):
+        Path("pair.test.yaml").write_bytes(text)
+        result = record(matched("pair", "pair.cep"))
+        assert (said in result.output, result.exit_code) == (True, 1 if said else 0), result.output
+        assert Path("pair.test.yaml").read_bytes().startswith(text)
+    for begun in ("\ufeff", ""):
+        Path("pair.test.yaml").write_bytes(f"{begun}{case_with(A, C)}".replace("\n", "\r\n").encode())
+        assert record(matched("pair", "pair.cep")).exit_code == 0
+        assert cep_prints("test pair.cep").endswith("1 file, 2 cases: all passed\n")
+
+
+def test_an_alert_that_depends_on_the_order_of_arrival_is_not_recorded() -> None:
+    Path("streams.yaml").write_text(STREAMS.replace("    tie_break: [n]\n", ""))
+    Path("pair.cep").write_text(RULE)
+    times = PAIR_OF_TAPS.replace("00:01Z", "00:00Z")
+    Path("taps.jsonl").write_text(times)
+    (line,) = cep_prints("match pair.cep -i taps.jsonl -q").splitlines()
+    result = record(line)
+    assert result.exit_code == 1
+    assert "error[E0675]" in result.output
+    assert not Path("pair.test.yaml").exists()
+
+
 def test_a_match_with_a_key_that_has_signs_of_line_ends_is_recorded() -> None:
     events = [
         {"k": "a\x85b\u2028", "n": n, "ts": f"2024-05-01T00:00:0{n}Z", "kind": kind, "x": 1.5}
@@ -357,6 +470,7 @@ def test_a_match_with_a_key_that_has_signs_of_line_ends_is_recorded() -> None:
     Path("m.jsonl").write_text("\ufeff" + Path("m.jsonl").read_text())
     result = record("m.jsonl")
     assert result.exit_code == 0, result.output
+    assert '"a\\u0085b\\u2028"' in Path("pair.test.yaml").read_text()  # YAML would read them as spaces
     assert cep_prints("test pair.cep").endswith("1 file, 1 case: all passed\n")
 
 
@@ -416,9 +530,9 @@ def test_the_value_of_a_parameter_is_changed_too() -> None:
     assert "1 becomes 2" not in {mutant.says for mutant in found.unnoticed}
 
 
-def record(line: str) -> Result:
-    arguments = ["test", "pair.cep", "--record", line, "-i", "taps.jsonl"]
-    return CliRunner().invoke(cep.commands.cli.main, arguments)
+def record(line: str, *inputs: str) -> Result:
+    given = [word for path in inputs or ("taps.jsonl",) for word in ("-i", path)]
+    return CliRunner().invoke(cep.commands.cli.main, ["test", "pair.cep", "--record", line, *given])
 
 
 def test_junit_counts_cases_and_files_that_cannot_be_read() -> None:
