@@ -384,6 +384,25 @@ def test_alerts_of_several_rules_in_a_file_are_recorded_and_pass(
         assert cep_prints("test pair.cep").endswith(f"1 file, {passed}: all passed\n")
 
 
+def test_alerts_beside_a_view_are_recorded() -> None:
+    """Beside a view, matches have a revision and a kind, which those of a rule alone do not have."""
+    table = (
+        "tables:\n  owners: {key: [k], event_time: ts, schema: {k: string, ts: timestamp, owner: string}}\n"
+    )
+    Path("streams.yaml").write_text(STREAMS + table)
+    Path("pair.cep").write_text(RULE + "VIEW owned KEY k FROM owners SELECT owner AS owner\n")
+    Path("taps.jsonl").write_text(PAIR_OF_TAPS)
+    Path("owners.jsonl").write_text('{"k": "one", "ts": "2024-05-01T00:00:00Z", "owner": "o"}\n')
+    inputs = ("taps=taps.jsonl", "owners=owners.jsonl")
+    lines = cep_prints(f"match pair.cep -q -i {' -i '.join(inputs)}").splitlines()
+    assert [json.loads(line)["rule"] for line in lines] == ["owned", "pair"]
+    for line in lines:
+        retracted = record(line.replace('"kind": "match"', '"kind": "retract"'), *inputs)
+        assert "do not report match" in retracted.output
+        assert record(line, *inputs).exit_code == 0
+    assert cep_prints("test pair.cep").endswith("1 file, 2 cases: all passed\n")
+
+
 @pytest.mark.parametrize(("more", "names"), [("", "rule: outer\n"), (EACH, "")])
 def test_an_alert_of_a_rule_over_a_rule_in_another_file_is_recorded(more: str, names: str) -> None:
     Path("outer").mkdir()
