@@ -193,6 +193,7 @@ class Runner:
         self.watched = Reading(progress_line(given.quiet, given.progress), given.quiet, self.together)
         self._read: dict[str, Counts] = {}
         self._runs: list[Counts] = []
+        self.last: Backtest | None = None
         self._chunks: Chunks | None = None
         self._spark: Any = None
 
@@ -222,6 +223,7 @@ class Runner:
                 read = {stream: self.chunks[stream] for stream in rules.inputs}
                 found = backtest(rules, read, self.scope)
             self._runs.append(found.counts)
+            self.last = found
             return found
         finally:
             self.watched.line.clear()
