@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cep.errors import CepError, RuleError
+from cep.errors import CepError, RuleError, StateError
 from spark_runtime.sessions.installed import check_pyspark
 from spark_runtime.sessions.java import find_java
 
@@ -154,14 +154,16 @@ def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
 def _has_begun(pipeline: Pipeline) -> bool:
     """Return whether the checkpoint, on a disk of this machine, contains what a stream has reached."""
     from spark_runtime.state.restored import FOLDER as RESTORED
+    from spark_runtime.storage.checkpoint_files import is_there
 
-    return (Path(pipeline.checkpoint) / RESTORED).is_dir() or _has_finished(pipeline)
+    return is_there(Path(pipeline.checkpoint) / RESTORED) or _has_finished(pipeline)
 
 
 def _has_finished(pipeline: Pipeline) -> bool:
     """Return whether a stream has finished a micro-batch on this checkpoint."""
-    commits = Path(pipeline.checkpoint) / "query" / "commits"
-    return any(file.name.isdigit() for file in commits.glob("*"))
+    from spark_runtime.storage.checkpoint_files import LocalFiles
+
+    return any(map(str.isdigit, LocalFiles(pipeline.checkpoint).names("query/commits")))
 
 
 def _check_table(file: StaticFile) -> str:
@@ -174,8 +176,12 @@ def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
     from spark_runtime.storage.checkpoint_files import is_remote
 
     has_log = pipeline.is_stream and not is_remote(pipeline.checkpoint)
+    try:
+        has_begun = has_log and _has_begun(pipeline)
+    except StateError:  # what is said about the checkpoint; the source may still be wrong
+        has_begun = True
     log = f"{pipeline.checkpoint}/files/none.log" if has_log else ""
-    source = pipeline.opened_source(entry, log, has_begun=has_log and _has_begun(pipeline))
+    source = pipeline.opened_source(entry, log, has_begun=has_begun)
     if isinstance(source, Source):
         source.check()
         return ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,9 +32,10 @@ def gaps(place: str, rule: str | None, output_format: str) -> None:
     """
     from spark_runtime.pipeline.gaps import all_gaps, names_of_rules
     from spark_runtime.pipeline.pipeline_file import load_pipeline
+    from spark_runtime.storage.checkpoint_files import is_file_there
 
     checkpoint = place
-    if Path(place).is_file():
+    if is_file_there(place):
         made = load_pipeline(place)
         if not made.is_stream:
             tell(f"`{place}` has no ledger of gaps: it is a batch, which reads all events", err=True)

@@ -7,7 +7,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.errors import StateError
 from cep.program.changes import BEGINNING, Changes, Verdict
 from cep.rule_set import RuleSet
+from cep.write_errors import writing
 from spark_runtime.event_time.done import Done
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, read_checkpoint
 from spark_runtime.pipeline.course import Mark, read_course
@@ -44,7 +45,7 @@ from spark_runtime.pipeline.prepared import (
     write_matches,
 )
 from spark_runtime.pipeline.reloading import proposed
-from spark_runtime.storage.checkpoint_files import LocalFiles, is_remote
+from spark_runtime.storage.checkpoint_files import LocalFiles, is_remote, reading_place
 from spark_runtime.storage.sealed import sealed
 
 
@@ -187,8 +188,13 @@ def require_known(rules: RuleSet, done: Done) -> None:
 
 def require_empty(into: str) -> None:
     """Raise StateError (E0716) unless the folder for matches is empty, or not needed."""
-    if into and Path(into).exists() and any(Path(into).iterdir()):
-        raise StateError("E0716", f"`{into}` is not empty", "name a folder that is empty, or does not exist")
+    if not into:
+        return
+    with writing(into), suppress(FileNotFoundError):
+        if os.listdir(into):
+            raise StateError(
+                "E0716", f"`{into}` is not empty", "name a folder that is empty, or does not exist"
+            )
 
 
 def backfill_pipeline(
@@ -226,9 +232,12 @@ def alone_with(pipeline: Pipeline) -> Iterator[LocalFiles]:
 @contextmanager
 def _alone(checkpoint: str) -> Iterator[None]:
     """Keep another `cep backfill` away. The lock is on the folder: `lock` in it belongs to the run."""
-    try:
-        descriptor = os.open(checkpoint, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    with reading_place(checkpoint):
+        try:
+            descriptor = os.open(checkpoint, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            descriptor = None
+    if descriptor is None:
         yield  # what follows says so
         return
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -44,7 +44,7 @@ from spark_runtime.sources.registry import source_type
 from spark_runtime.sources.spec import BoundSource
 from spark_runtime.state.snapshots import Tables
 from spark_runtime.state.warming import WarmRules, write_warm
-from spark_runtime.storage.checkpoint_files import CheckpointFiles, LocalFiles, is_remote
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, LocalFiles, is_remote, is_there
 from spark_runtime.storage.sealed import read_sealed
 from spark_runtime.tables.content import tables_of
 from spark_runtime.tables.static import StaticTables
@@ -144,7 +144,7 @@ def digest_of(folder: Path) -> str:
     """Return the SHA-256 of the files in a folder, in hexadecimal digits."""
     found = sha256()
     for name in (STATE, MATCHES, LOGGED):
-        if (folder / name).exists():
+        if is_there(folder / name):
             found.update((folder / name).read_bytes())
     return found.hexdigest()
 
@@ -152,8 +152,9 @@ def digest_of(folder: Path) -> str:
 def discard(checkpoint: str) -> bool:
     """Remove what is prepared; return whether anything was."""
     place = Path(checkpoint) / PREPARED
-    was = place.exists()
-    shutil.rmtree(place, ignore_errors=True)
+    was = is_there(place)
+    with writing(place), suppress(FileNotFoundError):  # the run may have taken it over meanwhile
+        shutil.rmtree(place)
     return was
 
 
@@ -432,8 +433,7 @@ def waiting_fill(checkpoint: str, batch: int) -> Prepared | None:
         return None
     if prepared is None or not prepared.filled:
         return None
-    of = Path(checkpoint) / FOLDER / str(batch) / _OF
-    return None if of.exists() and of.read_text() == prepared.id else prepared
+    return None if LocalFiles(checkpoint).read(f"{FOLDER}/{batch}/{_OF}") == prepared.id else prepared
 
 
 def warm_of(checkpoint: str, batch: int, rules: Sequence[str], from_us: int | None) -> WarmRules | None:

@@ -36,6 +36,7 @@ from spark_runtime.pipeline.generations import Generation
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.contents import StoredGroup, StoredState, programs_in
+from spark_runtime.storage.checkpoint_files import is_file_there, is_there
 
 FORMAT = 1
 
@@ -127,7 +128,7 @@ class Savepoint:
         try:
             data = place.read_bytes()
         except OSError as error:
-            raise _unreadable(f"`{place}` cannot be read: {error.strerror}", _AGAIN) from error
+            raise _not_read(place, error) from error
         if saved != saved_file(data):
             raise _unreadable(f"`{place}` does not contain what was written", _AGAIN)
         return data
@@ -185,8 +186,11 @@ class Savepoint:
 
 
 def is_savepoint(path: str) -> bool:
-    """Return whether a folder on a disk of this machine is a savepoint, perhaps a damaged one."""
-    return (Path(path) / MANIFEST).is_file()
+    """Return whether a folder on a disk of this machine is a savepoint, perhaps a damaged one.
+
+    Raises StateError: the folder cannot be read (E0702).
+    """
+    return is_file_there(Path(path) / MANIFEST)
 
 
 def opened(path: str) -> Savepoint:
@@ -195,12 +199,16 @@ def opened(path: str) -> Savepoint:
     Raises StateError: there is none, or it is damaged or of a different version (E0714).
     """
     place = Path(path) / MANIFEST
-    if not place.is_file():
+    try:
+        data = place.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise _unreadable(
             f"`{path}` is no savepoint: it has no {MANIFEST}", "give a folder that `cep savepoint` wrote"
-        )
+        ) from error
+    except OSError as error:
+        raise _not_read(place, error) from error
     try:
-        found = json.loads(place.read_bytes())
+        found = json.loads(data)
         if found["format"] != FORMAT:
             raise _other_format(place, found["format"], FORMAT)
         return Savepoint(Path(path), Manifest.of_json(found))
@@ -220,6 +228,12 @@ def _other_format(place: Path, found: object, known: int) -> StateError:
     )
 
 
+def _not_read(place: Path, error: OSError) -> StateError:
+    """Return the error for a file that cannot be read. Another copy would be as forbidden as this one."""
+    help_text = "let the user who runs this read it" if isinstance(error, PermissionError) else _AGAIN
+    return _unreadable(f"`{place}` cannot be read: {error.strerror or error}", help_text)
+
+
 def _unreadable(fact: str, help_text: str) -> StateError:
     return StateError("E0714", fact, help_text)
 
@@ -231,7 +245,7 @@ def require_finished(path: str) -> None:
     """
     target = Path(path).absolute()
     hidden = _unfinished(target)
-    if hidden.exists() and not any(target.glob("*.json")):
+    if is_there(hidden) and not any(target.glob("*.json")):
         raise StateError(
             "E0705",
             f"`{path}` is not the checkpoint that `cep restore` began to write: it has not finished",

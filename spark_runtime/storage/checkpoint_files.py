@@ -6,7 +6,9 @@ Like Spark's own files, they survive the death of the process at any moment, but
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,16 +29,45 @@ def damaged(file: str | Path, fact: str = "where the stream began, is damaged") 
 
 
 @contextmanager
-def _reading(place: Path) -> Iterator[None]:
-    """Turn an OSError in reading a file or a folder into a StateError."""
+def reading_place(place: str | Path) -> Iterator[None]:
+    """Turn an OSError in reading a file or a folder of a checkpoint into a StateError (E0702)."""
     try:
         yield
     except OSError as error:
-        raise StateError(
-            "E0702",
-            f"`{place}` cannot be read: {error.strerror or error}",
-            "let the user who runs this read it; or restore the checkpoint directory as a whole",
-        ) from error
+        raise _not_read(place, error) from error
+
+
+def _not_read(place: str | Path, error: OSError) -> StateError:
+    return StateError(
+        "E0702",
+        f"`{place}` cannot be read: {error.strerror or error}",
+        "let the user who runs this read it; or restore the checkpoint directory as a whole",
+    )
+
+
+def is_there(place: str | Path) -> bool:
+    """Return whether a file or a folder exists. Raises StateError: its folder cannot be read (E0702).
+
+    `Path.exists` raises PermissionError then, or from Python 3.14 on returns False, as if it were missing.
+    """
+    return _mode(place) is not None
+
+
+def is_file_there(place: str | Path) -> bool:
+    """Return whether a file exists. Raises StateError as `is_there` does."""
+    mode = _mode(place)
+    return mode is not None and stat.S_ISREG(mode)
+
+
+def _mode(place: str | Path) -> int | None:
+    try:
+        return os.stat(place).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:  # it is the folder that may not be looked into
+        raise _not_read(Path(place).parent, error) from error
+    except OSError as error:
+        raise _not_read(place, error) from error
 
 
 class CheckpointFiles(Protocol):
@@ -85,7 +116,7 @@ class LocalFiles:
         Raises StateError: it cannot be read (E0702).
         """
         place = self.root / name
-        with _reading(place):
+        with reading_place(place):
             try:
                 return place.read_bytes()
             except (FileNotFoundError, NotADirectoryError):
@@ -103,8 +134,11 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder. Raises StateError: it cannot be read (E0702)."""
         place = self.root / folder
-        with _reading(place):
-            return [item.name for item in place.iterdir()] if place.is_dir() else []
+        with reading_place(place):
+            try:
+                return os.listdir(place)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder and its contents."""

@@ -31,6 +31,7 @@ from spark_runtime.connectors.message_logs.offsets import identities, read_start
 from spark_runtime.connectors.message_logs.reading import EARLIEST, LATEST, Begin
 from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.sources.protocol import ReadsRows
+from spark_runtime.storage.checkpoint_files import is_there
 
 if TYPE_CHECKING:
     from spark_runtime.connectors.kafka.source_settings import KafkaOfSparkSpec
@@ -106,7 +107,7 @@ class KafkaOfSpark:
         """Raise StateError if a topic was recreated: Spark would continue at the offsets of the old one."""
         file = Path(self.log)
         known = (
-            {log: text for log, (text, _) in identities(read_start(file)).items()} if file.exists() else {}
+            {log: text for log, (text, _) in identities(read_start(file)).items()} if is_there(file) else {}
         )
         for topic, now in found.items():
             if known.get(topic, now) != now:

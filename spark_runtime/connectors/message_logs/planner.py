@@ -37,6 +37,7 @@ from spark_runtime.connectors.message_logs.offsets import (
 from spark_runtime.connectors.message_logs.reading import EARLIEST, LATEST, MessageReading
 from spark_runtime.event_time.partitions import NO_SPAN, TimeSpan, Unread
 from spark_runtime.sources.protocol import GoneError
+from spark_runtime.storage.checkpoint_files import is_there
 
 NEW_PARTITIONS_SECONDS = 3.0
 """Seconds between checks for new partitions and for recreated logs."""
@@ -80,7 +81,7 @@ class MessagePlanner:
         """Return the offset at which the stream starts, which is stored in the checkpoint."""
         if self._start is None:
             file = Path(self.reading.start_file) if self.reading.start_file else None
-            if file is not None and file.exists():
+            if file is not None and is_there(file):
                 self._start = read_start(file)
             else:
                 self._start = self._first()

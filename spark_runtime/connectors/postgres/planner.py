@@ -25,7 +25,7 @@ from spark_runtime.connectors.postgres.reading import (
     LogRange,
     PostgresReading,
 )
-from spark_runtime.storage.checkpoint_files import damaged
+from spark_runtime.storage.checkpoint_files import damaged, is_there
 from spark_runtime.storage.sealed import read_sealed_path, sealed
 
 LOOK_SECONDS = 0.1
@@ -70,7 +70,7 @@ class PostgresPlanner:
     def _beginning(self) -> dict[str, Any]:
         if self._begun is None:
             log = Path(self.reading.log) if self.reading.log else None
-            if log is not None and log.exists():
+            if log is not None and is_there(log):
                 begun = read_beginning(log)
                 with server.meant(self.reading, "its name"):
                     server.require_database(self.reading, self._connection(), begun["database"])
@@ -87,7 +87,7 @@ class PostgresPlanner:
         reading, connection = self.reading, self._connection()
         making = None if log is None else log.with_name(f"{log.name}.making")
         with server.meant(reading, f"slot `{reading.slot}`"):
-            if making is not None and making.exists() and server.slot_of(reading, connection) is not None:
+            if making is not None and is_there(making) and server.slot_of(reading, connection) is not None:
                 # A run that ended here created it, and read nothing.
                 server.drop_slot(reading, connection)
             found = server.slot_of(reading, connection)

@@ -25,6 +25,7 @@ from spark_runtime.connectors.postgres.reading import (
 )
 from spark_runtime.connectors.postgres.rows import COPIED, MissingColumnError, chunk_of, of_changes, of_copy
 from spark_runtime.sources.protocol import Range
+from spark_runtime.storage.checkpoint_files import is_there
 
 _TABLE_BYTES = 1  # the size is unknown
 
@@ -50,7 +51,7 @@ class PostgresSource:
                 "say from: now, or keep the checkpoint on a disk",
             )
         log = Path(reading.log) if reading.log else None
-        begun = read_beginning(log) if log is not None and log.exists() else None
+        begun = read_beginning(log) if log is not None and is_there(log) else None
         connection = reading.connect()
         try:
             server.check(reading, connection, begun)

@@ -28,7 +28,7 @@ from cep.spool.folder import (
 from cep.spool.segments import HEADER_BYTES, blocks
 from spark_runtime.connectors.spool.reading import LATEST, SpoolRange, SpoolReading, first_blocks, removed
 from spark_runtime.event_time.partitions import NO_SPAN, PER_SOURCE, TimeSpan, Unread
-from spark_runtime.storage.checkpoint_files import damaged
+from spark_runtime.storage.checkpoint_files import damaged, is_there
 from spark_runtime.storage.sealed import read_sealed_path, sealed
 
 RANGE_BYTES = 16 << 20
@@ -51,7 +51,7 @@ class SpoolPlanner:
         self._fixed: Place | None = None
         self._committed: Place | None = None
         self._first_us: dict[Place, int | None] = {}  # of the messages from a place on
-        if reading.log and Path(reading.log).exists():
+        if reading.log and is_there(reading.log):
             self._start = self._read_log()
 
     # ------------------------------------------------------------ offsets

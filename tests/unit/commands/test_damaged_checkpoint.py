@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -58,6 +62,10 @@ COMMANDS = (
     "backfill pipeline.yaml --from 2024-05-01",
     "doctor pipeline.yaml",
 )
+
+SAVED = STORED.parents[1] / "savepoints/1"
+
+FOLDERS = sorted(str(file.relative_to(STORED)) for file in [STORED, *STORED.rglob("*")] if file.is_dir())
 
 Damage = Callable[[Path], object]
 
@@ -148,6 +156,112 @@ def test_damage_is_never_a_fault(folder: Path, name: str) -> None:
         shutil.rmtree(folder / "state")
         shutil.copytree("sound", "state")
     assert not faults
+
+
+_VERSION, _BYPASSES = 0x20080522, 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+
+
+@contextmanager
+def denied(place: Path) -> Iterator[None]:
+    """Let nobody read a file or a folder, not even root."""
+    mode, header, of_root = place.stat().st_mode, (ctypes.c_uint32 * 2)(_VERSION, 0), (ctypes.c_uint32 * 6)()
+    is_root = os.geteuid() == 0
+    if is_root and sys.platform != "linux":
+        pytest.skip("root may read everything")
+    libc = ctypes.CDLL(None)
+    place.chmod(0)
+    if is_root:
+        assert libc.capget(header, of_root) == 0
+        without = (ctypes.c_uint32 * 6)(*of_root)
+        without[0] &= ~_BYPASSES  # what is effective; all of it remains permitted
+        assert libc.capset(header, without) == 0
+    try:
+        yield
+    finally:
+        if is_root:
+            assert libc.capset(header, of_root) == 0
+        place.chmod(mode & 0o7777)
+
+
+ALL_COMMANDS = (*COMMANDS, "backfill pipeline.yaml --gaps", "backfill pipeline.yaml --discard")
+
+
+@pytest.mark.parametrize("name", [*FOLDERS, *FILES])
+def test_what_may_not_be_read_is_never_a_fault(folder: Path, name: str) -> None:
+    found = {}
+    with denied(folder / "state" / name):
+        for command in ALL_COMMANDS:
+            found[command] = run(command)
+    assert not [of for of in found.items() if of[1][0] == 70 or "Traceback" in of[1][1]]
+    if name == ".":
+        told = re.compile(
+            r"error\[E0(702|617)\]: `[^`]*state[^`]*` cannot be (read|written): Permission denied\n"
+        )
+        assert [command for command, (_, output) in found.items() if not told.search(output)] == []
+        assert "error[E0702]: `state` cannot be read: Permission denied\n" in found["state ls state"][1]
+
+
+@pytest.mark.parametrize("name", [".", "savepoint.json", "rules.json", "groups"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "state ls given",
+        "diff --checkpoint given rules",
+        "why --checkpoint given --key c1",
+        "restore given new",
+        "restore given new --pipeline pipeline.yaml",
+    ],
+)
+def test_a_savepoint_that_may_not_be_read_is_named(folder: Path, name: str, command: str) -> None:
+    shutil.copytree(SAVED, folder / "given")
+    with denied(folder / "given" / name):
+        code, output = run(command)
+    assert code == 1
+    assert re.search(r"error\[E07(02|14)\]: `given[^`]*` cannot be read: Permission denied\n", output)
+    assert "help: let the user who runs this read it" in output
+    assert "copy the savepoint again" not in output
+    assert not (folder / "new").exists()
+
+
+def test_doctor_asks_the_source_although_the_checkpoint_may_not_be_read(folder: Path) -> None:
+    with denied(folder / "state/query"):
+        code, output = run("doctor pipeline.yaml")
+    lines = output.splitlines()
+    told = lines[lines.index("PROBLEM checkpoint") + 1]
+    assert (code, told.strip()) == (
+        1,
+        f"error[E0702]: `{folder}/state/query/commits` cannot be read: Permission denied",
+    )
+    assert "ok      source transactions (json)" in lines
+
+
+@pytest.mark.parametrize("command", ["state ls above/state", "gaps above/state", "history above/state"])
+def test_a_folder_above_that_may_not_be_read_is_never_a_fault(folder: Path, command: str) -> None:
+    shutil.copytree(STORED, folder / "above/state")
+    with denied(folder / "above"):
+        code, output = run(command)
+    assert code == 1
+    assert re.search(r"error\[E0702\]: `above[^`]*` cannot be read: Permission denied\n", output)
+
+
+def test_a_folder_for_matches_that_may_not_be_read_is_named(folder: Path) -> None:
+    (folder / "apart").mkdir()
+    command = "backfill pipeline.yaml --matches apart --into apart"
+    with denied(folder / "apart"):
+        assert "error[E0617]: `apart` cannot be written: Permission denied\n" in run(command)[1]
+    (folder / "apart").rmdir()
+    (folder / "apart").touch()
+    assert "error[E0618]: `apart` cannot be written: a file" in run(command)[1]
+
+
+def test_a_past_that_may_not_be_removed_is_not_told_as_removed(folder: Path) -> None:
+    (folder / "state/backfill/prepared").mkdir(parents=True)
+    (folder / "state/backfill/prepared/a").touch()
+    with denied(folder / "state/backfill/prepared"):
+        code, output = run("backfill pipeline.yaml --discard")
+    assert (code, "E0617" in output) == (1, True)
+    assert run("backfill pipeline.yaml --discard") == (0, "removed the past that was prepared\n")
+    assert run("backfill pipeline.yaml --discard") == (0, "nothing was prepared\n")
 
 
 @pytest.mark.parametrize("name", ["done.json", "gaps.json", "pipeline.json"])
