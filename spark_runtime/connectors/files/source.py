@@ -186,6 +186,7 @@ class FolderChanges:
     new: list[Entry] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)  # changed since they were read
     open_lines: list[str] = field(default_factory=list)  # files whose last line waits
+    empty: list[str] = field(default_factory=list)  # without a byte so far
 
 
 class FolderPlanner:
@@ -311,9 +312,15 @@ class FolderPlanner:
             self._received.pop((entry.name, entry.start), None)
 
     def close(self, counts: Counts) -> None:
-        """Count the files that have changed since they were read, and links that lead nowhere."""
-        for name in self.look().changed:
+        """Count the files that have changed since they were read, or are empty, and links that lead nowhere.
+
+        Until now an empty file might still have got its first line.
+        """
+        found = self.look()
+        for name in found.changed:
             counts.changed[str(self.folder / name)] = 1
+        for name in found.empty:
+            counts.empty[str(self.folder / name)] = 1
         source = self.source
         for path in links_to_nothing(source.path, source.file_format, source.reading.pattern):
             link = path.relative_to(self.folder)
@@ -332,6 +339,8 @@ class FolderPlanner:
             if known is None:
                 if status.st_size:
                     self._offer(name, 0, status, found)
+                else:
+                    found.empty.append(name)
             elif not self._begins_as(known, status):
                 found.changed.append(name)
             elif status.st_size > known.end:

@@ -226,6 +226,23 @@ def test_a_link_that_leads_nowhere_is_named_at_the_end_unless_it_was_read(tmp_pa
         replace(reader.source, log="").check()
 
 
+def test_files_that_are_empty_at_the_end_are_counted_once_in_a_run(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", lines(1))
+    empty, grown = put(tmp_path, "b.json", ""), put(tmp_path, "c.json", "")
+    put(tmp_path, "_done", "")
+    reader = Reader(source(tmp_path))
+    planner = reader.source.planner()
+    assert (reader.batch(planner), reader.batch(planner)) == ([1], [])
+    grown.write_text(lines(2))
+    assert reader.batch(planner) == [2]
+    planner.close(reader.counts)
+    assert reader.counts == Counts(empty={str(empty): 1})
+    again = Counts()
+    grown.write_text("")  # it was read, so it has changed
+    reader.source.planner().close(again)
+    assert again == Counts(empty={str(empty): 1}, changed={str(grown): 1})
+
+
 def test_a_file_that_shrinks_before_it_is_read_is_named_and_read(tmp_path: Path) -> None:
     reader = Reader(source(tmp_path))
     file = put(tmp_path, "a.json", lines(1, 2))
