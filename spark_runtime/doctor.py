@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cep.counts import amount
 from cep.errors import CepError, RuleError, StateError
 from spark_runtime.sessions.installed import check_pyspark
 from spark_runtime.sessions.java import find_java
@@ -109,7 +110,7 @@ def _check_checkpoint(pipeline: Pipeline) -> str:
         if time.monotonic() > until:
             note = "read, the others not for want of time"
             break
-    return f"the run continues from here; state of {n_groups:,} key groups {note}"
+    return f"the run continues from here; state of {amount(n_groups, 'key group')} {note}"
 
 
 def _require_folder(path: Path) -> None:

@@ -191,12 +191,15 @@ def _span(first_us: int | None, last_us: int | None) -> str:
 
 
 def _tell_gone(counts: Counts) -> None:
-    for what, names in (("are gone", counts.gone), ("have changed since", counts.changed)):
+    gone = "that was read then is gone", "that were read then are gone"
+    changed = "that was read then has changed since", "that were read then have changed since"
+    for (one, many), names in ((gone, counts.gone), (changed, counts.changed)):
         if names:
             shown = ", ".join(list(names)[:3])
-            tell(f"warning: {len(names):,} files that were read then {what}: {shown}", err=True)
+            tell(f"warning: {amount(len(names), f'file {one}', f'files {many}')}: {shown}", err=True)
     for origin, n in counts.lost.items():
-        tell(f"warning: {n:,} messages of `{origin}` that were read then are gone", err=True)
+        messages = amount(n, f"message of `{origin}` {gone[0]}", f"messages of `{origin}` {gone[1]}")
+        tell(f"warning: {messages}", err=True)
 
 
 def _tell(found: PastResult, quiet: bool) -> None:
@@ -205,7 +208,8 @@ def _tell(found: PastResult, quiet: bool) -> None:
     counts = found.counts
     tell(f"read {amount(counts.events, 'event')} up to micro-batch {found.micro_batch:,}")
     for stream, n in counts.late_of.items():
-        tell(f"  {stream}: {n:,} events were late, so the rules do not see them")
+        late, them = (amount(n, "event was", "events were"), "it" if n == 1 else "them")
+        tell(f"  {stream}: {late} late, so the rules do not see {them}")
     for rule, n in found.matches.items():
         tell(f"  {rule}: {amount(n, 'match', 'matches')} in the past")
     tell("the rules begin with it when the pipeline takes them")

@@ -13,6 +13,7 @@ import click
 
 from cep.commands.group import EXIT_PASSED_OVER, EXIT_PROBLEMS, EXIT_STATE_ENDS, tell
 from cep.commands.options import AS_JSON, PIPELINE_FILES, set_option, streams_option, table_or_json
+from cep.counts import amount
 
 if TYPE_CHECKING:
     from cep.counts import Counts
@@ -329,7 +330,11 @@ def _show(changes: Changes, stored: _Stored | None) -> None:
             begins = f"it begins after {stored.read_until}"
         told = list(change.reasons)
         if n_open is not None:
-            told.append(f"{_counted(n_open)} {'continue' if change.verdict in KEPT else 'end'}")
+            is_kept = change.verdict in KEPT
+            if change.rule in changes.window_rules:  # the state does not contain their number
+                told.append(f"its {changes.remembered(change.rule)} {'continue' if is_kept else 'end'}")
+            else:
+                told.append(f"{_counted(n_open)} {_verb(n_open, is_kept=is_kept)}")
         if change.rule in changes.final:
             told.append(changes.final[change.rule])
         if change.verdict is Verdict.NEW:
@@ -349,4 +354,9 @@ def _show(changes: Changes, stored: _Stored | None) -> None:
 
 
 def _counted(n_runs: int) -> str:
-    return f"{n_runs:,} open run{'' if n_runs == 1 else 's'}"
+    return amount(n_runs, "open run")
+
+
+def _verb(n_runs: int, *, is_kept: bool) -> str:
+    verb = "continue" if is_kept else "end"
+    return f"{verb}s" if n_runs == 1 else verb

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cep.commands.group import tell
+from cep.counts import amount
 
 MOST_KEY_GROUPS = 10_000
 """As `spark_runtime.wire.key_groups.MOST`, which would load that package at each start of `cep`."""
@@ -25,7 +26,7 @@ def savepoint(checkpoint: str, directory: str) -> None:
     n_bytes = sum(file.bytes for file in manifest.files.values())
     tell(
         f"wrote {directory}: micro-batch {manifest.micro_batch:,}, watermark {manifest.watermark or '-'}, "
-        f"{manifest.key_groups:,} key groups, {n_bytes:,} bytes"
+        f"{amount(manifest.key_groups, 'key group')}, {n_bytes:,} bytes"
     )
 
 
@@ -65,5 +66,5 @@ def restore(directory: str, checkpoint: str, key_groups: int | None, pipeline: s
             tell(f"rule {change.rule}: {change.verdict}{''.join(f', {why}' for why in change.reasons)}")
     tell(
         f"wrote {checkpoint}: continues after micro-batch {found.manifest.micro_batch:,}, "
-        f"{found.n_groups:,} key groups"
+        f"{amount(found.n_groups, 'key group')}"
     )

@@ -156,13 +156,26 @@ def show(checkpoint: str, key: str, output_format: str) -> None:
     """
     found: list[Row] = []
     others: list[Row] = []
-    for group in stored_state_of(checkpoint).groups:
+    stored = stored_state_of(checkpoint)
+    for group in stored.groups:
         found += [row for row, _ in runs_of_key([group], key)]
         for program, sections in _programs(group):
             others += _remembered(program, sections, key)
     kinds = list(dict.fromkeys(next(iter(row)) for row in others))
     others.sort(key=lambda row: kinds.index(next(iter(row))))
-    _show([*found, *others], output_format, "nothing of this key")
+    _show([*found, *others], output_format, f"nothing of this key{_about_keys(stored.rules.programs, key)}")
+
+
+def _about_keys(programs: Iterable[Program], key: str) -> str:
+    """Return which columns keys have, if none has as many as the key from the command line has values."""
+    keys = sorted({program.key for program in programs if program.key}, key=len)
+    if not keys or key.count(",") + 1 in map(len, keys):
+        return ""
+    told = [
+        f"{'one column' if len(names) == 1 else f'{len(names)} columns'}, `{', '.join(names)}`"
+        for names in keys
+    ]
+    return f": a key has {', or '.join(told)}"
 
 
 def _remembered(program: Program, sections: StateSections, key: str) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from cep.counts import Counts, absent_name, largest
+from cep.counts import Counts, absent_name, amount, largest
 from cep.diagnostics.safe_text import for_cell, in_short
 from cep.schema.stream import Stream
 from cep.schema.time_literals import time_for_people
@@ -95,7 +95,7 @@ def _absent_lines(
     """Yield a line for each column whose field no event has, first for those that rules read."""
     in_order = sorted(columns, key=lambda column: (column not in read, column))
     texts = [_absent_text(column, counts, streams, read) for column in in_order[:_SHOWN_NAMES]]
-    for number, text in enumerate([*texts, *_rest(columns, "fields")]):
+    for number, text in enumerate([*texts, *_rest(columns, "field")]):
         yield _summary_line(*(("absent fields", f"{len(columns):,}") if number == 0 else ("", "")), text)
 
 
@@ -108,9 +108,10 @@ def _absent_text(
     stream, name = column
     n, n_looked_at = counts.records[stream], counts.looked_at[stream]
     found = streams[stream].field(name)
-    where = f"is in none of {'1 event' if n == 1 else f'{n:,} events'}"
+    where = f"is in none of {amount(n, 'event')}"
     if n_looked_at < n:
-        where = f"is in none of {n_looked_at:,} events that were looked at, and NULL in all {n:,}"
+        looked_at = amount(n_looked_at, "event that was", "events that were")
+        where = f"is in none of {looked_at} looked at, and NULL in all {n:,}"
     unread = "" if column in read else "; no rule reads it"
     field = name if found is None else found.column
     return f"field `{field}` {where}; {counts.instead[absent_name(stream, name)]}{unread}"
@@ -131,7 +132,7 @@ def _rows(
     yield _Row("events", counts.events, "")
     for name, n in sorted(counts.versions.items()):
         yield _Row("versions", n, f"of table {name}")
-    yield _Row("malformed", counts.malformed, _listed(counts.reasons, "; ", "reasons"))
+    yield _Row("malformed", counts.malformed, _listed(counts.reasons, "; ", "reason"))
     yield _Row("late", counts.late, "")
     if counts.corrected > 0:
         yield _Row("corrected", counts.corrected, "late events that were counted")
@@ -156,12 +157,12 @@ def _rows(
         ("changed files", counts.changed, "changed since they were read; what changed was not read"),
     ):
         if files:
-            yield _Row(name, len(files), f"{what}: {_names(files, 'files')}")
+            yield _Row(name, len(files), f"{what}: {_names(files, 'file')}")
     for name, split, what, of in (
-        ("lost", counts.lost, "messages that were removed before they were read", "partitions"),
-        ("tombstones", counts.tombstones, "messages without a value, passed over", "partitions"),
-        ("refused rows", counts.refused_rows, "refused for good by a sink", "sinks"),
-        ("stale tables", counts.stale_tables, "changed files that cannot be used, passed over", "tables"),
+        ("lost", counts.lost, "messages that were removed before they were read", "partition"),
+        ("tombstones", counts.tombstones, "messages without a value, passed over", "partition"),
+        ("refused rows", counts.refused_rows, "refused for good by a sink", "sink"),
+        ("stale tables", counts.stale_tables, "changed files that cannot be used, passed over", "table"),
     ):
         if split:
             yield _Row(name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}")
@@ -203,9 +204,9 @@ def _about_state(state: Mapping[str, int]) -> tuple[int, str]:
     warm, cold, n_snapshots = (state.get(name, 0) for name in ("warm", "cold", "snapshots"))
     mb = {name: f"{state.get(name, 0) / 1e6:,.1f} MB" for name in ("recorded", "written", "carried")}
     return warm + cold, (
-        f"called with state in files, {warm:,} of them warm; {state.get('touched', 0):,} keys touched; "
-        f"{mb['recorded']} of records and "
-        f"{mb['written']} of {n_snapshots:,} snapshot{'' if n_snapshots == 1 else 's'} written, "
+        f"called with state in files, {warm:,} of them warm; "
+        f"{amount(state.get('touched', 0), 'key')} touched; {mb['recorded']} of records and "
+        f"{mb['written']} of {amount(n_snapshots, 'snapshot')} written, "
         f"{mb['carried']} carried by Spark"
     )
 
@@ -229,7 +230,7 @@ def _about_late(counts: Counts, streams: Mapping[str, Stream], instead: str) -> 
         )
     yield f"{share} % of the events{behind}"
     if counts.late_in:
-        yield f"in {_listed(counts.late_in, ', ', 'files')}"
+        yield f"in {_listed(counts.late_in, ', ', 'file')}"
     if counts.late_keys:
         yield f"of {_keys(counts.late_keys)}"
     if counts.late_in and not counts.latest_late:
@@ -253,7 +254,7 @@ def _listed(counts: Mapping[str, int], separator: str, what: str, shown: Callabl
 
 def _keys(counts: Mapping[str, int]) -> str:
     """Return the largest of some counts by key."""
-    return _listed(counts, ", ", "keys", in_short)
+    return _listed(counts, ", ", "key", in_short)
 
 
 def _names(names: Iterable[str], what: str) -> str:
@@ -262,15 +263,16 @@ def _names(names: Iterable[str], what: str) -> str:
 
 
 def _rest(names: Collection[object], what: str) -> list[str]:
-    return [f"{len(names) - _SHOWN_NAMES:,} other {what}"] if len(names) > _SHOWN_NAMES else []
+    n_more = len(names) - _SHOWN_NAMES
+    return [amount(n_more, f"other {what}")] if n_more > 0 else []
 
 
 def long_duration(length_us: int) -> str:
     """Return a length of time in its two largest units, in words."""
     seconds, rest_us = divmod(length_us, 1_000_000)
     if seconds < 60:
-        amount = f"{seconds + rest_us / 1e6:g}"
-        return f"{amount} second{'' if amount == '1' else 's'}"
+        shown = f"{seconds + rest_us / 1e6:g}"
+        return f"{shown} second{'' if shown == '1' else 's'}"
     units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
     parts: list[str] = []
     for unit, length in units:

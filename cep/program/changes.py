@@ -79,6 +79,7 @@ class Changes:
       None: it takes over no state.
     - `other_having`: the window rules that continue, but have another HAVING.
     - `has_corrections`: whether late events correct matches.
+    - `window_rules`: the rules before that have windows in place of open runs.
     """
 
     rules: tuple[RuleChange, ...]
@@ -87,6 +88,7 @@ class Changes:
     taken_from: tuple[int | None, ...]
     other_having: frozenset[str] = frozenset()
     has_corrections: bool = False
+    window_rules: frozenset[str] = frozenset()
 
     @cached_property
     def verdicts(self) -> Mapping[str, Verdict]:
@@ -101,6 +103,10 @@ class Changes:
         ended = dict.fromkeys(self.other_having, "rows of windows that have ended are final")
         ends = (name for name, verdict in self.verdicts.items() if verdict in (Verdict.CHANGED, Verdict.GONE))
         return ended | dict.fromkeys(ends, "its matches are final")
+
+    def remembered(self, rule: str) -> str:
+        """Return what a rule has open, in words."""
+        return "open windows" if rule in self.window_rules else "open runs"
 
     @property
     def keeps_fingerprints(self) -> bool:
@@ -130,6 +136,7 @@ def changes_of(
         judged.taken_from,
         frozenset(change.rule for change in rules if judged.has_other_having(change)),
         has_corrections,
+        frozenset(rule.name for program in before for rule in program.rules if rule.windowed is not None),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cep.counts import amount
 from cep.output.summary import long_duration
 from cep.schema.time_literals import time_for_people
 
@@ -108,7 +109,7 @@ class TimeStatus:
         if self.holder:
             parts.append(f"held by {self.holder} for {self.held_s:.0f} s")
             if self.waiting:
-                parts.append(f"{self.waiting:,} events wait")
+                parts.append(amount(self.waiting, "event waits", "events wait"))
         if self.is_paused:
             parts.append("all others are paused")
         if self.given_up:
@@ -136,7 +137,7 @@ class TimeStatus:
             times = "once" if n_steps == 1 else f"{n_steps:,} times"
             yield "", f"the wall clock moved it {times} in this run (end_waits_after)"
         if self.waiting:
-            yield "", f"{self.waiting:,} events wait for it in the state"
+            yield "", f"{amount(self.waiting, 'event waits', 'events wait')} for it in the state"
         for part in self.partitions[:MOST_SHOWN]:
             yield "", part.line()
         if len(self.partitions) > MOST_SHOWN:

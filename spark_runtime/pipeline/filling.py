@@ -14,7 +14,7 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from cep.counts import Counts, Loss
+from cep.counts import Counts, Loss, amount
 from cep.engine.corrections.row_differences import may_differ
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.errors import StateError
@@ -559,13 +559,13 @@ def _require_whole(counts: Counts, entries: Sequence[Entry]) -> None:
         return sum(entry.n or 0 for entry in entries if entry.loss in losses)
 
     for what, now, then in (
-        ("files", counts.passed_over, n_then(Loss.GONE, Loss.REFUSED, Loss.CHANGED)),
-        ("messages", sum(counts.lost.values()), n_then(Loss.LOST)),
+        ("file", counts.passed_over, n_then(Loss.GONE, Loss.REFUSED, Loss.CHANGED)),
+        ("message", sum(counts.lost.values()), n_then(Loss.LOST)),
     ):
         if now > then:
             raise no_past(
-                f"{now - then:,} {what} that were read then can no longer be read, so rules that begin again "
-                "would forget them",
+                f"{amount(now - then, f'{what} that was', f'{what}s that were')} read then can no longer be "
+                f"read, so rules that begin again would forget {'it' if now - then == 1 else 'them'}",
                 "bring them back; or let new rules begin with what is left: `cep backfill --from`",
             )
 

@@ -168,7 +168,7 @@ def change_lines(changes: Changes, lateness_us: int = 0) -> Iterator[str]:
     told = [change for change in changes.rules if change.verdict is not Verdict.SAME]
     width = max((len(change.rule) for change in told), default=0)
     for change in told:
-        ends = ["its open runs end"] if change.verdict in ENDING else []
+        ends = [f"its {changes.remembered(change.rule)} end"] if change.verdict in ENDING else []
         ends += [changes.final[change.rule]] if change.rule in changes.final else []
         why = "; ".join((*change.reasons, *ends))
         yield f"  {change.verdict.value:<8}  {change.rule:<{width}}  {why}".rstrip()

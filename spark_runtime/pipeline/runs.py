@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cep.counts import Counts, largest
+from cep.counts import Counts, amount, largest
 from cep.errors import CepError, StateError
 from cep.output.summary import absent_texts
 from cep.rule_set import RuleSet
@@ -73,13 +73,13 @@ _POLL_SECONDS = 0.25
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 _LIMITED = {
-    "open_runs": "open runs",
-    "open_runs_mb": "open runs",
-    "waiting_events": "waiting events",
-    "matches": "matches",
-    "alerts_per_day": "alerts",
+    "open_runs": ("open run",),
+    "open_runs_mb": ("open run",),
+    "waiting_events": ("waiting event",),
+    "matches": ("match", "matches"),
+    "alerts_per_day": ("alert",),
 }
-"""What each limit of a pipeline drops."""
+"""What each limit of a pipeline drops: one of it, and many."""
 
 _HEAP_FOR_WAITING = 11
 """Java's heap must be this many times as large as the waiting events that tasks hold at a time.
@@ -518,9 +518,10 @@ class StreamRun(PipelineRun):
             if name not in self.told_limits:
                 self.told_limits.add(name)
                 keys = ", ".join(f"{key} ({n:,})" for key, n in largest(counts.dropped_keys, 3).items())
+                were, of = ("it was", "It was of") if n == 1 else ("they were", "Most were of")
                 self._say(
-                    f"warning[E0722]: micro-batch {number} had {n:,} {_LIMITED[name]} too many: they were "
-                    f"dropped beyond `limits: {name}`. Most were of {keys}. "
+                    f"warning[E0722]: micro-batch {number} had {amount(n, *_LIMITED[name])} too many: {were} "
+                    f"dropped beyond `limits: {name}`. {of} {keys}. "
                     f"What follows is in the summary and in cep gaps {self.pipeline.checkpoint}"
                 )
 

@@ -188,7 +188,21 @@ def test_rows_of_tables_by_the_key_are_shown_also_of_a_key_without_events(
     ]
     assert rows("show", "c9") == [{"row_of": "limits", "holds": {"most": 50.0}}]
     assert table("show", "c3") == "nothing of this key\n"
+    assert table("show", "c1,c2") == "nothing of this key: a key has one column, `card`\n"
     assert {row["table"]: row["rows"] for row in rows("ls") if "table" in row} == {"limits": 2, "shops": 1}
+
+
+def test_a_key_with_another_number_of_values_is_told_which_columns_keys_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_two = TWICE.replace("PARTITION BY card", "PARTITION BY card, shop")
+    stored = Stored(monkeypatch, of_two)
+    stored.push("payments", payment("10:00:00", "c1", 3, "cash"))
+    assert table("show", "c1") == "nothing of this key: a key has 2 columns, `card, shop`\n"
+    assert table("show", "c2,7") == "nothing of this key\n"
+    stored = Stored(monkeypatch, of_two, DAILY)
+    told = "nothing of this key: a key has one column, `card`, or 2 columns, `card, shop`\n"
+    assert table("show", "c1,7,8") == told
 
 
 @pytest.mark.parametrize("corrections", [False, True])

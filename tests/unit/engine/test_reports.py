@@ -162,6 +162,16 @@ def test_counts_by_rule_are_shown() -> None:
     assert any(line.startswith("dropped runs             2") and line.endswith(": s 2") for line in lines)
 
 
+def test_what_is_not_named_is_counted_in_the_singular_if_it_is_one() -> None:
+    names = {f"k = {number}": 1 for number in range(4)}
+    counts = Counts(dropped_runs={"r": 1}, dropped_keys=names, empty=names)
+    lines = "\n".join(summary_lines(counts, 1.0, {}))
+    assert "k = 2 (1), 1 other key\n" in lines
+    assert "k = 2, 1 other file\n" in lines
+    counts = Counts(dropped_runs={"r": 1}, dropped_keys=names | {"k = 5": 1})
+    assert "k = 2 (1), 2 other keys\n" in "\n".join(summary_lines(counts, 1.0, {}))
+
+
 def test_a_key_cannot_make_a_line_of_the_summary_nor_a_long_one() -> None:
     forged = "k = a\nmatches              999  r 999"
     counts = Counts(

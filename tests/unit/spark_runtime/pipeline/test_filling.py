@@ -435,7 +435,8 @@ def test_files_that_were_gone_and_came_back_are_filled(
     life.run(BEFORE)
     refused = life.backfill("--gaps", code=1)
     assert (
-        "1 files that were read then can no longer be read, so rules that begin again would forget" in refused
+        "1 file that was read then can no longer be read, so rules that begin again would forget it"
+        in refused
     )
 
 

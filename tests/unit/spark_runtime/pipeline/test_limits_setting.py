@@ -92,6 +92,8 @@ def test_the_first_time_that_a_limit_drops_something_a_warning_says_so(
         run._tell_dropped(number)
     run.of_batch = Counts(beyond={"matches": 2}, dropped_keys={"r: k = a": 2})
     run._tell_dropped(6)
+    run.of_batch = Counts(beyond={"alerts_per_day": 1}, dropped_keys={"r: k = a": 1})
+    run._tell_dropped(7)
     place = f"{tmp_path}/out/checkpoint"
     assert capsys.readouterr().out.splitlines() == [
         "warning[E0722]: micro-batch 4 had 1,234 open runs too many: they were dropped beyond `limits: "
@@ -99,6 +101,8 @@ def test_the_first_time_that_a_limit_drops_something_a_warning_says_so(
         f"summary and in cep gaps {place}",
         "warning[E0722]: micro-batch 6 had 2 matches too many: they were dropped beyond `limits: matches`. "
         f"Most were of r: k = a (2). What follows is in the summary and in cep gaps {place}",
+        "warning[E0722]: micro-batch 7 had 1 alert too many: it was dropped beyond `limits: alerts_per_day`. "
+        f"It was of r: k = a (1). What follows is in the summary and in cep gaps {place}",
     ]
 
 

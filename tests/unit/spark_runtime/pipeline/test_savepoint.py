@@ -93,6 +93,9 @@ def test_a_stored_savepoint_is_restored_with_any_number_of_key_groups(
         main, ["restore", str(STORED), path, *([] if n_groups is None else ["--key-groups", str(n_groups)])]
     )
     assert result.exit_code == 0, result.output
+    assert result.stdout.endswith(
+        {None: ", 2 key groups\n", 1: ", 1 key group\n"}.get(n_groups, " key groups\n")
+    )
     stored = opened(str(STORED)).rules()
     rules = compile_texts(stored.texts, stored.streams).rule_set
     sources = {
