@@ -195,8 +195,11 @@ class Past:
 
     def close(self) -> None:
         """Close the connections; count what has changed since it was read."""
+        at_end = Counts()
         for planner in self._planners.values():
-            planner.close(self.counts)
+            planner.close(at_end)
+        at_end.gone.clear()  # links that lead nowhere: nothing was read from them
+        self.counts.add(at_end)
 
     def read(self, course: Sequence[Mark], until: Mark, put: Emit) -> None:
         """Read the past up to a mark; `put` receives the matches, in the order in which they are known.

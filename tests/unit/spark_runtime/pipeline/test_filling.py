@@ -440,6 +440,14 @@ def test_files_that_were_gone_and_came_back_are_filled(
     )
 
 
+def test_a_link_that_leads_nowhere_is_nothing_that_was_read(tmp_path: Path) -> None:
+    life, events = Life(tmp_path), events_of(5, 100)
+    life.run(BEFORE, events)
+    (life.folder / "in/lost.json").symlink_to("/mnt/gone.json")
+    life.write(BEFORE + LATER)
+    assert "gone" not in life.backfill()  # with exit code 0
+
+
 def test_what_cannot_be_filled_is_named_with_the_reason(tmp_path: Path) -> None:
     life, events = Life(tmp_path, ""), events_of(6, 300)
     shadow = PAIR.format("tried STATUS shadow")
