@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cep.commands.cli import main
-from cep.counts import Counts
+from cep.counts import Counts, amount
 from cep.errors import StateError
 from cep.local.match_file import match_file
 from cep.rule_set import RuleSet
@@ -127,7 +127,8 @@ def test_a_restored_savepoint_of_a_running_pipeline_gives_what_an_uninterrupted_
     run(pipeline, accepts=True)
     assert output(tmp_path) == expected
     assert not (checkpoint / "restored").exists()
-    for code, told in ((0, f", {n_groups} key groups, "), (1, "E0716")):  # the second time it is not empty
+    groups = f", {amount(n_groups, 'key group')}, "
+    for code, told in ((0, groups), (1, "E0716")):  # the second time it is not empty
         again = CliRunner().invoke(main, ["savepoint", str(checkpoint), str(tmp_path / "again")])
         assert again.exit_code == code, again.output
         assert told in again.output
