@@ -110,8 +110,8 @@ def _absent_text(
     found = streams[stream].field(name)
     where = f"is in none of {amount(n, 'event')}"
     if n_looked_at < n:
-        looked_at = amount(n_looked_at, "event that was", "events that were")
-        where = f"is in none of {looked_at} looked at, and NULL in all {n:,}"
+        examined = amount(n_looked_at, "event that was", "events that were")
+        where = f"is in none of {examined} examined, and NULL in all {n:,}"
     unread = "" if column in read else "; no rule reads it"
     field = name if found is None else found.column
     return f"field `{field}` {where}; {counts.instead[absent_name(stream, name)]}{unread}"

@@ -157,9 +157,7 @@ def open_checkpoint(
         is_same = before is not None and before.fingerprints == rules.fingerprints
         if found is None or not is_same or found["sources"] != given:
             if files.names("query/offsets"):
-                found = (
-                    None  # a sink may have parts of the first micro-batch, and would mistake others for it
-                )
+                found = None  # sinks may have parts of a micro-batch, and would mistake others for them
             for part in ("query", "files", "plan", GENERATIONS, NOTES, GAPS):
                 files.remove(part)
         run = new_name() if found is None else found["run"]

@@ -80,7 +80,7 @@ def test_a_field_inside_another_is_looked_for_there(tmp_path: Path) -> None:
     ):
         counts = counted(tmp_path, [{**EVENT, "Speed": 1, **inside}] * 40)
         assert told(counts, {("e", "card")}) == [
-            "absent fields 1 field `n.card_id` is in none of 10 events that were looked at, "
+            "absent fields 1 field `n.card_id` is in none of 10 events that were examined, "
             f"and NULL in all 40; {text}"
         ]
 
