@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from cep.jit.processors import PROCESSORS, fitting, fitting_of, host_features
-from tests.unit.jit.test_compiled import ASK, LOOPS, ROOT
+from tests.forks import Forks
+from tests.unit.jit.test_compiled import LOOPS, ROOT, RUN
+from tests.unit.jit.test_compiled import forks as forks
 
 X86 = "x86_64-unknown-linux-gnu"
 CARRY = """
@@ -30,10 +32,10 @@ for path, data in files([(total, key)], sys.argv[2:], 1):
 """
 
 
-def environment(folder: Path, path: str) -> dict[str, str]:
-    """Return variables with which a process finds no code but that in `path`."""
+def environment(folder: Path) -> dict[str, str]:
+    """Return variables with which a process finds no code but that in its import path."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("NUMBA_")}
-    return {**kept, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder / "cache")}
+    return {**kept, "PYTHONPATH": f"{folder}:{ROOT}", "NUMBA_CACHE_DIR": str(folder / "cache")}
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +46,16 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "loops/__init__.py").write_text(LOOPS)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", CARRY, str(folder / "files"), *PROCESSORS],
-        env=environment(folder, f"{folder}:{ROOT}"), capture_output=True, text=True, check=False,
+        env=environment(folder), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder
 
 
 def zipped(carried: Path, at: Path, names: Sequence[str]) -> Path:
-    """Return an archive of the package that carries the code for some processors."""
+    """Return an archive of the package's part for kernels that carries the code for some processors."""
     with zipfile.ZipFile(at, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in (ROOT / "cep").rglob("*.py"):
+        for file in (ROOT / "cep/__init__.py", *(ROOT / "cep/jit").rglob("*.py")):
             archive.write(file, file.relative_to(ROOT))
         archive.write(carried / "loops/__init__.py", "loops/__init__.py")
         for name in names:
@@ -63,22 +65,18 @@ def zipped(carried: Path, at: Path, names: Sequence[str]) -> Path:
 
 
 HAS = "from loops import total; print(total.place.has())"
-RUN = ASK.format(values="[1, 2, 3]", factor="2")
 
 
-def said(program: str, variables: dict[str, str], folder: Path) -> str:
+def said(forks: Forks, program: str, variables: Mapping[str, str], *path: Path) -> str:
     """Return what a program says in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=folder, env=variables, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    done = forks.run(program, environment=variables, path=path, folder=path[0].parent)
+    assert done.code == 0, done.err
+    return done.out.strip()
 
 
-def has_code(archive: Path, folder: Path) -> str:
+def has_code(forks: Forks, archive: Path, folder: Path) -> str:
     """Return whether a process with the package in an archive has code of the kernel."""
-    return said(HAS, environment(folder, str(archive)), folder)
+    return said(forks, HAS, environment(folder), archive)
 
 
 @pytest.fixture
@@ -99,16 +97,15 @@ def test_each_processor_has_an_object_file_of_its_architecture(carried: Path) ->
 
 
 def test_what_was_compiled_for_processors_is_kept_and_the_files_are_the_same_again(
-    carried: Path, tmp_path: Path
+    forks: Forks, carried: Path, tmp_path: Path
 ) -> None:
     refuse = (
         "import cep.jit.for_processors as module\nmodule._compiled = lambda work, *_: [1 / 0 for _ in work]\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", refuse + CARRY, str(tmp_path), *PROCESSORS],
-        env=environment(carried, f"{carried}:{ROOT}"), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = forks.run(
+        refuse + CARRY, tmp_path, *PROCESSORS, environment=environment(carried), path=[carried, ROOT]
+    )
+    assert done.code == 0, done.err
     first = sorted((carried / "files").rglob("*.kernel"))
     assert len(first) == len(PROCESSORS)
     for file in first:
@@ -116,27 +113,31 @@ def test_what_was_compiled_for_processors_is_kept_and_the_files_are_the_same_aga
 
 
 @pytest.mark.skipif(not fitting(), reason="this machine is none of the processors")
-def test_code_is_loaded_out_of_an_archive_and_nothing_is_compiled(carried: Path, tmp_path: Path) -> None:
+def test_code_is_loaded_out_of_an_archive_and_nothing_is_compiled(
+    forks: Forks, carried: Path, tmp_path: Path
+) -> None:
     for name in fitting():
         archive = zipped(carried, tmp_path / f"{name}.zip", [name])
-        assert said(RUN, environment(tmp_path, str(archive)), tmp_path) == "12 False"
+        assert said(forks, RUN, environment(tmp_path), archive) == "12 False"
     assert not (tmp_path / "cache").exists()
 
 
-def test_code_for_a_processor_with_other_features_is_not_loaded(carried: Path, tmp_path: Path) -> None:
+def test_code_for_a_processor_with_other_features_is_not_loaded(
+    forks: Forks, carried: Path, tmp_path: Path
+) -> None:
     others = [name for name in PROCESSORS if name not in fitting()]
     assert others
     archive = zipped(carried, tmp_path / "others.zip", others)
-    assert has_code(archive, tmp_path) == "False"
+    assert has_code(forks, archive, tmp_path) == "False"
 
 
 @pytest.mark.skipif(not fitting(), reason="this machine is none of the processors")
-def test_code_of_other_versions_or_sources_is_not_loaded(carried: Path, tmp_path: Path) -> None:
+def test_code_of_other_versions_or_sources_is_not_loaded(forks: Forks, carried: Path, tmp_path: Path) -> None:
     archive = zipped(carried, tmp_path / "package.zip", fitting())
-    assert has_code(archive, tmp_path) == "True"
+    assert has_code(forks, archive, tmp_path) == "True"
     with zipfile.ZipFile(archive, "a") as file:
         file.writestr("loops/more.py", "# the sources are a package, and this is one more\n")
-    assert has_code(archive, tmp_path) == "False"
+    assert has_code(forks, archive, tmp_path) == "False"
 
 
 def test_a_machine_runs_code_for_processors_all_of_whose_features_it_has() -> None:
@@ -159,13 +160,10 @@ def test_llvm_knows_the_features_by_these_names() -> None:
         assert host_features() <= known
 
 
-def test_a_process_waits_for_the_code_that_another_one_compiles(loops: Path) -> None:
-    """Three processes need the same kernel: one of them imports numba."""
-    command, variables = [sys.executable, "-W", "error", "-c", RUN], environment(loops, f"{loops}:{ROOT}")
-    processes = [
-        subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    assert sorted(process.communicate()[0] for process in processes) == ["12 False\n"] * 2 + ["12 True\n"]
+def test_a_process_waits_for_the_code_that_another_one_compiles(forks: Forks, loops: Path) -> None:
+    """Three processes need the same kernel: one of them compiles it."""
+    done = forks.run_together(3, RUN, environment=environment(loops), path=[loops, ROOT])
+    assert sorted(one.out for one in done) == ["12 False\n"] * 2 + ["12 True\n"], done
 
 
 HOLD = """
@@ -177,27 +175,27 @@ with total.place.locked():
 """
 
 
-def test_the_lock_of_a_process_that_was_killed_holds_nobody_up(loops: Path) -> None:
-    variables = environment(loops, f"{loops}:{ROOT}")
+def test_the_lock_of_a_process_that_was_killed_holds_nobody_up(forks: Forks, loops: Path) -> None:
+    variables = environment(loops)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD], env=variables, stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         holder.kill()
-    assert said(HOLD.replace("signal.pause()", "pass"), variables, loops) == "locked"
+    assert said(forks, HOLD.replace("signal.pause()", "pass"), variables, loops, ROOT) == "locked"
 
 
-def test_no_code_is_read_from_temporary_files_that_others_may_change(loops: Path) -> None:
+def test_no_code_is_read_from_temporary_files_that_others_may_change(forks: Forks, loops: Path) -> None:
     """The last place of code is used where neither the package nor the home can be written."""
     (loops / "file").touch()
     (loops / "loops/__pycache__").touch()
-    variables = environment(loops, f"{loops}:{ROOT}")
+    variables = environment(loops)
     del variables["NUMBA_CACHE_DIR"]
     variables |= {"XDG_CACHE_HOME": str(loops / "file"), "TMPDIR": str(loops)}
-    assert said(RUN, variables, loops) == "12 True"
-    assert said(HAS, variables, loops) == "True"
+    assert said(forks, RUN, variables, loops, ROOT) == "12 True"
+    assert said(forks, HAS, variables, loops, ROOT) == "True"
     [private] = loops.glob("spark-cep-*")
     assert private.stat().st_mode & 0o777 == 0o700
     private.chmod(0o720)
-    assert said(HAS, variables, loops) == "False"
+    assert said(forks, HAS, variables, loops, ROOT) == "False"
