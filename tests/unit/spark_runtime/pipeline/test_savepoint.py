@@ -6,8 +6,7 @@ import json
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.state.restored import Restored
 from spark_runtime.state.snapshots import decode_state
 from spark_runtime.storage.checkpoint_files import LocalFiles
+from tests.forks import Forks
 from tests.kills.points import AFTER, BEFORE
 from tests.pages import DOCS
 from tests.spark.stored_savepoint import CARDS, STORED, write
@@ -38,19 +38,34 @@ from tests.spark.stored_savepoint import CARDS, STORED, write
 N_OPEN = 6
 """Open runs in the stored savepoint; events of the other cards wait."""
 
-NO_SPARK = """
+IMPORTS = """
 import sys
 for name in ("pyspark", "py4j"):
     sys.modules[name] = None
+import pandas, llvmlite.binding
+from spark_runtime.pipeline.restoring import restore
+from tests.kills.points import Call, plant
+"""
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    """Return a process that cannot import Spark, but has what Arrow and kernels would import in each fork."""
+    with Forks(IMPORTS) as made:
+        yield made
+
+
+COMMAND = """
+import sys
 from cep.commands.cli import main
 main(sys.argv[1:])
 """
 
 
-def test_state_is_read_from_a_savepoint_without_spark() -> None:
-    command = [sys.executable, "-c", NO_SPARK, "state", "show", str(STORED), CARDS[0], "--format", "json"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rows = [json.loads(line) for line in found.splitlines()]
+def test_state_is_read_from_a_savepoint_without_spark(forks: Forks) -> None:
+    done = forks.run(COMMAND, "state", "show", STORED, CARDS[0], "--format", "json")
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
     runs = [row for row in rows if "rule" in row]
     assert {next(iter(row)) for row in rows} == {"rule", "window_of", "windowed_value", "row_of"}
     assert [(run["rule"], run["waits_for"]) for run in runs] == [("testing", "large"), ("testing", "small")]
@@ -349,12 +364,11 @@ restore(folder, path, 3)
     ],
 )
 def test_a_restore_that_is_killed_leaves_nothing_or_all_of_it(
-    tmp_path: Path, module: str, name: str, moment: str, nth: int, is_whole: bool
+    forks: Forks, tmp_path: Path, module: str, name: str, moment: str, nth: int, is_whole: bool
 ) -> None:
     path, beside = tmp_path / "checkpoint", tmp_path / "beside"
-    call = [str(STORED), str(path), module, name, moment, str(nth)]
-    done = subprocess.run([sys.executable, "-c", KILLED, *call], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    done = forks.run(KILLED, STORED, path, module, name, moment, nth)
+    assert done.code == -signal.SIGKILL, done.err
     assert path.exists() == is_whole
     if not is_whole:
         with pytest.raises(StateError, match=r"E0705.*it has not finished"):  # of a run that would begin anew
