@@ -85,29 +85,36 @@ def test_the_open_runs_of_a_checkpoint_say_what_they_wait_for_and_what_they_take
     assert cep_prints(f"why --rule often --key 'card 0' --checkpoint {STORED}") == "key card 0: 0 open runs\n"
 
 
-def test_open_runs_are_explained_without_spark() -> None:
-    program = (
-        "import sys\n"
-        "for name in ('pyspark', 'py4j'): sys.modules[name] = None\n"
-        "from cep.commands.cli import main\n"
-        f"main(['why', '--key', 'card 0', '--checkpoint', {str(STORED)!r}])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == OPEN_RUNS
+WITHOUT_SPARK = f"""
+import json, sys
+from collections import Counter
+for name in ("pyspark", "py4j"):
+    sys.modules[name] = None
+files = Counter()
+sys.addaudithook(lambda name, given: files.update([str(given[0])] if name == "open" else []))
+sys.argv = ["cep", "why", "--key", "card 0", "--checkpoint", {str(STORED)!r}]
+from cep.__main__ import start
+try:
+    start()
+finally:
+    print(json.dumps([n for name, n in files.items() if name.startswith({str(STORED)!r})]))
+"""
 
 
-def test_each_file_of_a_checkpoint_is_read_once() -> None:
-    program = (
-        "import sys\n"
-        "from collections import Counter\n"
-        "files = Counter()\n"
-        "sys.addaudithook(lambda name, given: files.update([str(given[0])] if name == 'open' else []))\n"
-        "from cep.commands.cli import main\n"
-        f"main(['why', '--key', 'card 0', '--checkpoint', {str(STORED)!r}], standalone_mode=False)\n"
-        f"print([n for name, n in files.items() if name.startswith({str(STORED)!r})])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    times = json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture(scope="module")
+def explained() -> tuple[str, list[int]]:
+    """Return what the command says without Spark, and how often it opens each file of the checkpoint."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_SPARK], capture_output=True, text=True, check=True)
+    *lines, times = done.stdout.splitlines(keepends=True)
+    return "".join(lines), json.loads(times)
+
+
+def test_open_runs_are_explained_without_spark(explained: tuple[str, list[int]]) -> None:
+    assert explained[0] == OPEN_RUNS
+
+
+def test_each_file_of_a_checkpoint_is_read_once(explained: tuple[str, list[int]]) -> None:
+    times = explained[1]
     assert len(times) >= 3  # the manifest, the rules, a key group
     assert set(times) == {1}
 
