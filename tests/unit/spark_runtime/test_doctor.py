@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from spark_runtime.pipeline import stored_state
 from spark_runtime.pipeline.checkpoint import Origin, SourceIdentity, open_checkpoint, pipeline_json
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.sessions.java import find_java
 from spark_runtime.state.contents import StoredGroup, StoredProgram, StoredState
 from spark_runtime.storage.checkpoint_files import LocalFiles
 
@@ -37,6 +39,15 @@ sinks:
   - {format: console}
 checkpoint: checkpoint
 """
+
+
+_found_java = functools.cache(find_java)
+
+
+@pytest.fixture(autouse=True)
+def java_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java takes a tenth of a second to say its version, which is the same in all tests."""
+    monkeypatch.setattr(spark_runtime.doctor, "find_java", _found_java)
 
 
 @pytest.fixture
