@@ -55,7 +55,7 @@ def test_a_path_that_the_locale_cannot_write_is_named(folder: Path) -> None:
         "sinks: [{format: console}]\nmode: batch\n",
         encoding="utf-8",
     )
-    done = in_shell("cep run pipeline.yaml", before="export LC_ALL=C PYTHONUTF8=0")
+    done = in_shell("cep why pipeline.yaml --key c1", before="export LC_ALL=C PYTHONUTF8=0")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         1, "error[E0402]: a path has a character that the locale of this process cannot write",
     )  # fmt: skip
