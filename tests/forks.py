@@ -28,6 +28,8 @@ def run(asked):
         code = 0
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else left.code is not None
+        if code is True:
+            print(left.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         code = 1
