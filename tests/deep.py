@@ -8,6 +8,8 @@ that is named on the command line always runs.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -18,14 +20,25 @@ def n_cases(n: int) -> int:
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--deep` keep only the tests that are marked; without it drop them, unless a test is named."""
+    """With `--deep` keep only the tests that are marked; without it drop them, but those that are named."""
     is_wanted = bool(config.getoption("--deep"))
-    if not is_wanted and any("::" in argument for argument in config.args):
-        return
-    dropped = [item for item in items if _is_deep(item) is not is_wanted]
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if _is_deep(item) is is_wanted]
+    named = () if is_wanted else tuple(argument for argument in config.args if "::" in argument)
+    chosen = [item for item in items if _is_deep(item) is is_wanted or _is_named(item, named)]
+    if len(chosen) < len(items):
+        dropped = set(items) - set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+        items[:] = chosen
+
+
+def _is_named(item: pytest.Item, named: Sequence[str]) -> bool:
+    """Return whether an argument of the command line names the test, or its function."""
+    of_file = item.nodeid.partition("::")[2]
+    for argument in named:
+        path, _, name = argument.partition("::")
+        is_same_file = Path(path).resolve() == item.path
+        if is_same_file and (of_file == name or of_file.startswith((f"{name}[", f"{name}::"))):
+            return True
+    return False
 
 
 def _is_deep(item: pytest.Item) -> bool:

@@ -657,24 +657,24 @@ def _told_table(rule: WindowRule, meanings: Mapping[str, bytes]) -> list[_Value]
 
 
 def _digest(value: _Value) -> bytes:
-    digest = hashlib.sha256()
-    _feed(digest, value)
-    return digest.digest()
+    parts: list[bytes] = []
+    _collect(parts, value)
+    return hashlib.sha256(b"".join(parts)).digest()
 
 
-def _feed(digest: hashlib._Hash, value: _Value) -> None:
-    """Hash a tree of lists, records and scalars, with its structure."""
+def _collect(parts: list[bytes], value: _Value) -> None:
+    """Append the description of a tree of lists, records and scalars, with its structure."""
     match value:
         case bytes():
-            digest.update(b"b%d:" % len(value) + value)
+            parts.append(b"b%d:%b" % (len(value), value))
         case str():
-            digest.update(b"s%d:" % len(value) + value.encode())
+            parts.append(b"s%d:%b" % (len(value), value.encode()))
         case int():  # numbers of enumerations and truth values, too
-            digest.update(b"i%d;" % value)
+            parts.append(b"i%d;" % value)
         case Field():
-            _feed(digest, dataclasses.astuple(value))
+            _collect(parts, dataclasses.astuple(value))
         case _:
             items = list(value)
-            digest.update(b"(%d:" % len(items))
+            parts.append(b"(%d:" % len(items))
             for item in items:
-                _feed(digest, item)
+                _collect(parts, item)

@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cep.compiler.compile import check_sources, compile_sources
+from cep.compiler.compile import check_sources
 from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
 from cep.errors import Source
 from cep.local.find_matches import find_matches
 from cep.local.given_events import event_table
+from cep.rulebook import load_rules
 from tests.letter_cases import LetterCase, read_cases
 from tests.letters import KEYS, match_letters, read_letters, show_match, show_window
 from tests.oracle import find_matches as find_matches_slowly
@@ -88,11 +89,12 @@ def test_the_engine_finds_the_matches_of_the_example(case: LetterCase) -> None:
 def test_the_engine_finds_them_event_by_event_restored_after_each(case: LetterCase) -> None:
     events = read_letters(case.events, case.rule.streams)
     text = case.rule.text()
-    (program,) = compile_sources([Source(case.name, text)], case.inputs).programs
+    rules = load_rules(text, case.inputs)
+    (program,) = rules.programs
     by_stream = events.by_stream(case.rule.streams)
     if case.rule.keys:
         by_stream = {KEYS.name: list(read_letters(case.rule.keys).rows), **by_stream}
-    ids = [match["match_id"] for match in find_matches(text, case.inputs, by_stream)]
+    ids = [match["match_id"] for match in find_matches(rules, None, by_stream)]
     arrived = [(row, name) for name, rows in by_stream.items() for row in rows]
     matcher = Matcher(program)
     found = []

@@ -1,4 +1,4 @@
-"""Windows, computed anew for each event as plainly as possible."""
+"""Windows, computed from the beginning for each event, as plainly as possible."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -78,19 +79,15 @@ def _framed(window: Window, events: Sequence[Event], at: int) -> list[int]:
 
 
 def begin_of(window: Window, time_us: int) -> int:
-    """Return when the tumbling window of a time began: a minute after the other is looked at, backwards."""
+    """Return when the tumbling window of a time began: minutes are tried one by one, backwards."""
     if not window.zone:
         return time_us - (time_us - window.offset_us) % window.length
-    zone = ZoneInfo(window.zone)
 
     def number(minute: int) -> int:
-        time = (_EPOCH + timedelta(minutes=minute)).astimezone(zone)
-        local = (time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-        return (local - window.offset_us) // window.length
+        return local(minute) // window.length
 
     def local(minute: int) -> int:
-        time = (_EPOCH + timedelta(minutes=minute)).astimezone(zone)
-        return (time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) - window.offset_us
+        return _local_us(window.zone, minute) - window.offset_us
 
     minute = time_us // _MINUTE_US
     if window.length % _DAY_US == 0:
@@ -104,6 +101,13 @@ def begin_of(window: Window, time_us: int) -> int:
     while not (local(minute) % window.length == 0 or number(minute) > number(minute - 1)):
         minute -= 1
     return minute * _MINUTE_US
+
+
+@cache  # windows that follow each other ask for the same minutes
+def _local_us(zone: str, minute: int) -> int:
+    """Return the local time of a minute since 1970, in microseconds since the local beginning of 1970."""
+    time = (_EPOCH + timedelta(minutes=minute)).astimezone(ZoneInfo(zone))
+    return (time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def _same(value: Any) -> Any:
