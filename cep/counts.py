@@ -91,8 +91,9 @@ class Counts:
         Late events that were counted, because they came in time for a correction. They are not among `late`.
     uncorrected
         Late events that corrections would have counted without their limit; they are also in `late`.
-    empty, refused, gone, changed
-        Files by name: empty; quarantined; planned to be read but deleted since; changed since they were read.
+    empty, partial, refused, gone, changed
+        Files by name: empty; not complete, as the end of the name says; quarantined; planned to be read but
+        deleted since; changed since they were read.
     lost, tombstones
         Messages by partition of a topic: removed before they were read; without a value.
     refused_rows
@@ -163,6 +164,7 @@ class Counts:
     retracted: Split = field(default_factory=dict)
     unseen: dict[str, Unseen] = field(default_factory=dict, compare=False)
     empty: Split = field(default_factory=dict)
+    partial: Split = field(default_factory=dict)
     refused: Split = field(default_factory=dict)
     gone: Split = field(default_factory=dict)
     changed: Split = field(default_factory=dict)
@@ -318,19 +320,10 @@ def together(one: Unseen, other: Unseen) -> Unseen:
 
 
 _SPLITS = (
-    *(
-        "reasons",
-        "late_of",
-        "duplicates_of",
-        "late_in",
-        "late_keys",
-        "matches",
-        "timeouts",
-        "suppressed",
-        "dropped_runs",
-    ),
-    *("dropped_matches", "dropped_events", "dropped_keys", "beyond"),
-    *("versions", "retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
+    *("reasons", "late_of", "duplicates_of", "late_in", "late_keys"),
+    *("matches", "timeouts", "suppressed", "retracted", "versions"),
+    *("dropped_runs", "dropped_matches", "dropped_events", "dropped_keys", "beyond"),
+    *("empty", "partial", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
     *("stale_tables", "state", "records", "absent", "looked_at", "events_of", "delays", "delay_us"),
 )
 _BOUNDED = frozenset(("late_in", "late_keys", "dropped_keys"))

@@ -28,7 +28,8 @@ class Chunk:
     `events` has the columns of `event_table_schema`; strings may be dictionaries of them. `source` is the
     file or other origin of the events, `latest` the position of the event with the latest time, and `place`
     that position as text. A file that `is_refused` has no events: its only dead letter gives the position
-    from which it could not be read. A file that `is_empty` has no bytes. `partition` is the partition of a
+    from which it could not be read. A file that `is_empty` has no bytes; one that
+    `is_partial` is not read, because of its name. `partition` is the partition of a
     source that has several. `n_records` is the number of records of the stream before any was refused, and
     `absent` the columns that they lacked (`Decoded.absent`).
     """
@@ -39,6 +40,7 @@ class Chunk:
     latest: int = 0
     is_refused: bool = False
     is_empty: bool = False
+    is_partial: bool = False
     partition: str = ""
     place: str = ""
     n_records: int = 0
@@ -57,11 +59,12 @@ def no_events(
     *,
     is_refused: bool = False,
     is_empty: bool = False,
+    is_partial: bool = False,
 ) -> Chunk:
     """Return a chunk without events."""
     dead = DEAD_LETTER_SCHEMA.empty_table() if dead_letters is None else dead_letters
     events = event_table_schema(stream).empty_table()
-    return Chunk(events, dead, source, is_refused=is_refused, is_empty=is_empty)
+    return Chunk(events, dead, source, is_refused=is_refused, is_empty=is_empty, is_partial=is_partial)
 
 
 @dataclass(frozen=True, slots=True)

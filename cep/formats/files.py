@@ -24,6 +24,7 @@ from cep.formats.path_names import (
     check_names,
     is_skipped,
     leads_nowhere,
+    name_when_complete,
     path_pattern,
     path_values,
 )
@@ -99,9 +100,12 @@ def read_events(
     pattern = pattern_of(path)
     if pattern is not None:
         check_names(pattern, stream)
+    given = file_format
     files, file_format = find_files(path, file_format)
     reading = Reading(tuple(map(tuple, keys)), on_bad_file, block_bytes, in_worker, pattern)
     guard = AheadGuard(stream.max_ahead_us) if ahead is None else ahead
+    for name in partial_files(path, given, pattern):
+        yield no_events(stream, name, is_partial=True)
     for name in in_order_of_receipt(files, stream, file_format, reading):
         yield from read_file(name, stream, file_format, reading, guard)
 
@@ -296,6 +300,20 @@ def links_to_nothing(path: str | Path, file_format: str | None, pattern: PathPat
         for item in found
         if not is_skipped(item.name) and (file_format is not None or format_of_name(item.name) is not None)
     )
+
+
+def partial_files(path: str | Path, file_format: str | None, pattern: PathPattern | None) -> list[str]:
+    """Return the files of a folder or a pattern that are skipped because they are not complete, by name."""
+    if pattern is not None:
+        return list(map(str, pattern.partial()))
+    found = sorted(Path(path).iterdir()) if Path(path).is_dir() else []
+    return [
+        str(item)
+        for item in found
+        if (name := name_when_complete(item.name))
+        and (file_format is not None or format_of_name(name) is not None)
+        and item.is_file()
+    ]
 
 
 def require_no_table(path: str | Path, pattern: PathPattern | None) -> None:

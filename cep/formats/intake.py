@@ -27,6 +27,8 @@ def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
         counts.events, counts.events_of = n, {stream.name: n} if n else {}
     if chunk.is_empty:
         counts.empty[chunk.source] = 1
+    if chunk.is_partial:
+        counts.partial[chunk.source] = 1
     if chunk.is_refused:
         counts.refused[chunk.source] = 1
     else:

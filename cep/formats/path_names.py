@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
@@ -59,13 +59,27 @@ class PathPattern:
         fixed = takewhile(lambda part: _SIGN.search(part) is None, Path(self.text).parts[:-1])
         return Path(*fixed)
 
-    def _is_hidden(self, path: Path) -> bool:
-        given = Path(self.text).parts
-        return any(
-            (part[0] in "._" and _SIGN.match(pattern))
-            or (part.endswith(_WRITTEN_NOW) and not pattern.endswith(_WRITTEN_NOW))
-            for part, pattern in zip(path.parts, given, strict=False)
+    def partial(self) -> list[Path]:
+        """Return the files of the pattern by name that are skipped because they are not complete yet."""
+        found = (Path(name) for name in glob.glob(self.glob))
+        return sorted(
+            path for path in found if self._is_partial(path) and not self._is_marker(path) and path.is_file()
         )
+
+    def _is_hidden(self, path: Path) -> bool:
+        return self._is_marker(path) or self._is_partial(path)
+
+    def _is_marker(self, path: Path) -> bool:
+        return any(part[0] in "._" and _SIGN.match(given) for part, given in self._parts(path))
+
+    def _is_partial(self, path: Path) -> bool:
+        return any(
+            part.endswith(_WRITTEN_NOW) and not given.endswith(_WRITTEN_NOW)
+            for part, given in self._parts(path)
+        )
+
+    def _parts(self, path: Path) -> Iterator[tuple[str, str]]:
+        return zip(path.parts, Path(self.text).parts, strict=False)
 
     def texts(self, path: str) -> dict[str, str]:
         """Return the parts of a file's path in the places of the names."""
@@ -85,6 +99,12 @@ def is_skipped(name: str) -> bool:
     Spark skips the same prefixes. If the file is renamed when it is complete, its events count once.
     """
     return name[0] in "._" or name.endswith(_WRITTEN_NOW)
+
+
+def name_when_complete(name: str) -> str | None:
+    """Return the name of a file without the ending that says that it is not complete; None: it has none."""
+    ending = next((ending for ending in _WRITTEN_NOW if name.endswith(ending)), None)
+    return None if ending is None or name[0] in "._" else name.removesuffix(ending)
 
 
 def leads_nowhere(path: Path) -> bool:

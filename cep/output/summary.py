@@ -152,6 +152,7 @@ def _rows(
     yield from _dropped(counts)
     for name, files, what in (
         ("empty files", counts.empty, "passed over"),
+        ("partial files", counts.partial, "passed over, because of the ends of their names"),
         ("refused files", counts.refused, refused),
         ("gone files", counts.gone, "to be read, but removed meanwhile, or links that lead nowhere"),
         ("changed files", counts.changed, "changed since they were read; what changed was not read"),

@@ -58,7 +58,7 @@ _SPLITS = (
     _Split("lost", "cep_lost_messages", "partition", "Messages that were removed before they were read."),
     _Split("tombstones", "cep_tombstones", "partition", "Messages without a value."),
 )
-_FILES = ("empty", "refused", "gone", "changed")
+_FILES = ("empty", "partial", "refused", "gone", "changed")
 
 
 class Metrics:

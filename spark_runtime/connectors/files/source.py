@@ -26,6 +26,7 @@ from cep.formats.files import (
     first_received_us,
     is_plain_text,
     links_to_nothing,
+    partial_files,
     read_file,
     require_utf8,
 )
@@ -312,7 +313,7 @@ class FolderPlanner:
             self._received.pop((entry.name, entry.start), None)
 
     def close(self, counts: Counts) -> None:
-        """Count the files that have changed since they were read, or are empty, and links that lead nowhere.
+        """Count files that have changed since they were read, are empty or partial, and links to nothing.
 
         Until now an empty file might still have got its first line.
         """
@@ -322,7 +323,9 @@ class FolderPlanner:
         for name in found.empty:
             counts.empty[str(self.folder / name)] = 1
         source = self.source
-        for path in links_to_nothing(source.path, source.file_format, source.reading.pattern):
+        given = source.path, source.file_format, source.reading.pattern
+        counts.partial.update(dict.fromkeys(partial_files(*given), 1))
+        for path in links_to_nothing(*given):
             link = path.relative_to(self.folder)
             if not any(link in (read, *read.parents) for read in map(Path, self.log.last)):
                 counts.gone[str(path)] = 1

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cep.counts import Counts
 from cep.errors import InputError
 from cep.formats.files import Format, find_files, read_events
+from cep.formats.intake import count_chunk
 from cep.formats.text import csv_lines, json_lines
 from cep.schema.stream import DDL_TYPES, Field, Stream
 from cep.schema.text_values import column_from_text
@@ -454,6 +456,35 @@ def test_a_directory_is_read_by_file_name_without_hidden_and_empty_files(tmp_pat
     events, letters = read(tmp_path)
     assert [row["id"] for row in events] == [1, 2]
     assert [(Path(letter["source"]).name, letter["position"]) for letter in letters] == [("b.json", 2)]
+
+
+@pytest.mark.parametrize(
+    ("path", "file_format", "partial"),
+    [
+        ("in", None, ["in/b.json.tmp", "in/c.json~"]),
+        ("in", "json", ["in/b.json.tmp", "in/c.json~", "in/notes.tmp"]),
+        ("in/*", None, ["in/b.json.tmp", "in/c.json~", "in/notes.tmp"]),
+        ("in/*.json", None, []),
+        ("in/*.tmp", "json", []),  # they are read
+        ("*/*.json", None, ["run.tmp/d.json"]),
+        ("in/a.json", None, []),
+        ("in/b.json.tmp", "json", []),
+    ],
+)
+def test_files_that_seem_incomplete_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, file_format: str | None, partial: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    Path("run.tmp").mkdir()
+    for name in ("a.json", "b.json.tmp", "c.json~", "_x.json.tmp", "notes.tmp"):
+        write_lines(Path("in", name), event(id=1))
+    write_lines(Path("run.tmp/d.json"), event(id=1))
+    counts = Counts()
+    for chunk in read_events(path, STREAM, file_format):
+        counts.add(count_chunk(chunk, STREAM))
+    assert list(counts.partial) == partial
+    assert counts.events == (2 if path == "in/*.tmp" else 1)
 
 
 def test_a_link_that_leads_nowhere_is_one_clear_error(tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_a_file_is_read_once_if_it_is_renamed_when_it_is_complete(tmp_path: Path
     assert (reader.batch(), reader.batch()) == ([1], [])
 
 
+def test_files_that_seem_incomplete_at_the_end_of_a_run_are_counted(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", lines(1))
+    partial = [str(put(tmp_path, name, lines(2))) for name in ("b.json.tmp", "c.json~")]
+    for name in ("_d.json.tmp", ".e.json.swp"):  # markers
+        put(tmp_path, name, lines(2))
+    (tmp_path / "in/f.tmp").mkdir()
+    counts = Counts()
+    source(tmp_path).planner().close(counts)
+    assert counts == Counts(partial=dict.fromkeys(partial, 1))
+
+
 def test_a_file_with_an_old_time_is_as_new_as_any(tmp_path: Path) -> None:
     reader = Reader(source(tmp_path))
     put(tmp_path, "new.json", lines(1), 1_700_000_000)
