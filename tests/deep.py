@@ -23,11 +23,10 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `--deep` keep only the tests that are marked; without it drop them, but those that are named."""
     is_wanted = bool(config.getoption("--deep"))
     named = () if is_wanted else tuple(argument for argument in config.args if "::" in argument)
-    chosen = [item for item in items if _is_deep(item) is is_wanted or _is_named(item, named)]
-    if len(chosen) < len(items):
-        dropped = set(items) - set(chosen)
-        config.hook.pytest_deselected(items=[item for item in items if item in dropped])
-        items[:] = chosen
+    dropped = [item for item in items if _is_deep(item) is not is_wanted and not _is_named(item, named)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if _is_deep(item) is is_wanted or _is_named(item, named)]
 
 
 def _is_named(item: pytest.Item, named: Sequence[str]) -> bool:
