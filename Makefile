@@ -4,6 +4,9 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 CLASSES := .venv/.java-classes
 
+# Tests start hundreds of processes. If bytecode were not kept, each would compile a hundred modules.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo trading payments test test-servers deep-test check quick servers object-store-test cluster-test \
 	connect-test tables-test versions newest-numba lowest pythons fuzz fuzz-text fuzz-readers sweep soak bench docs wheel package-test \
