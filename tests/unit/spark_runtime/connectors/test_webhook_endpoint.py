@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,12 +47,12 @@ def server(serve: Callable[[socket.socket, threading.Event], None]) -> Iterator[
 
 
 def slowly(start: bytes) -> Callable[[socket.socket, threading.Event], None]:
-    """Return a server that sends a start, and then a byte every 50 ms."""
+    """Return a server that sends a start, and then a byte every 20 ms for at least 5 seconds."""
 
     def serve(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(start)
-        for _ in range(100):
-            if ended.wait(0.05):
+        for _ in range(250):
+            if ended.wait(0.02):
                 return
             connection.sendall(b"x")
 
@@ -62,14 +64,17 @@ def slowly(start: bytes) -> Callable[[socket.socket, threading.Event], None]:
 )
 def test_the_time_limit_is_that_of_the_whole_answer(start: bytes) -> None:
     with server(slowly(start)) as port:
-        client = Client(Endpoint(f"http://127.0.0.1:{port}/", timeout_s=0.3))
+        client = Client(Endpoint(f"http://127.0.0.1:{port}/", timeout_s=0.1))
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             client.post(b"{}", {})
         assert time.monotonic() - began < 2
 
 
-def test_each_answer_of_a_connection_has_the_whole_time() -> None:
+def test_each_answer_of_a_connection_has_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The clock shows 30 seconds more each time. So 70 of the 100 seconds are left when an answer is awaited.
+    clock = SimpleNamespace(monotonic=count(0.0, 30.0).__next__)
+    monkeypatch.setattr("spark_runtime.sources.answers.time", clock)
     accepted = 0
 
     def serve(connection: socket.socket, ended: threading.Event) -> None:
@@ -78,11 +83,10 @@ def test_each_answer_of_a_connection_has_the_whole_time() -> None:
         while received := connection.recv(1 << 16):
             if not received.endswith(b"{}"):
                 continue  # the rest of the request follows
-            ended.wait(0.6)
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     with server(serve) as port:
-        client = Client(Endpoint(f"http://127.0.0.1:{port}/", timeout_s=2))
+        client = Client(Endpoint(f"http://127.0.0.1:{port}/", timeout_s=100))
         assert [client.post(b"{}", {}).body for _ in range(4)] == [b"ok"] * 4
         client.close()
         assert accepted == 1  # the server gets another connection when it ends
@@ -104,7 +108,8 @@ def test_a_server_that_closes_is_read_to_its_end() -> None:
 
 
 def test_a_registry_of_schemas_has_the_same_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_runtime.sources.schema_registry.SECONDS", 0.2)
+    monkeypatch.setattr("spark_runtime.sources.schema_registry.SECONDS", 0.1)
+    monkeypatch.setattr("spark_runtime.sources.schema_registry._PAUSE_SECONDS", 0.0)
     with server(slowly(b"HTTP/1.1 200 OK\r\nX: ")) as port:
         began = time.monotonic()
         with pytest.raises(InputError, match="timed out"):

@@ -60,7 +60,10 @@ def test_a_number_that_gets_known_is_found_later(registry: Registry, monkeypatch
     assert client.schema(9) == "text"
 
 
-def test_an_answer_that_passes_is_asked_for_again(registry: Registry) -> None:
+def test_an_answer_that_passes_is_asked_for_again(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_runtime.sources.schema_registry._PAUSE_SECONDS", 0.0)
     registry.schemas[1] = "text"
     registry.failures += [503, 500]
     assert SchemaRegistry(registry.url).schema(1) == "text"
