@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,16 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DESTROYED, ENDING, TRANSPORT, NO_TOPIC = -137, -197, -195, 3
 FATAL, FENCED, FENCED_EPOCH, UNKNOWN_EPOCH = -150, -144, 74, 75
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the pauses between steps, which take no time: only they move the clock."""
+    found: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(found), sleep=found.append)
+    for module in ("connection", "fetch"):
+        monkeypatch.setattr(f"spark_runtime.connectors.kafka.{module}.time", clock)
+    return found
 
 
 def error_of(code: int) -> Exception:
@@ -38,20 +49,23 @@ class Step:
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_a_step_is_taken_again_while_another_broker_takes_over(is_told: bool) -> None:
+def test_a_step_is_taken_again_while_another_broker_takes_over(is_told: bool, pauses: list[float]) -> None:
     step = Step(DESTROYED, TRANSPORT, is_told=is_told)
     assert (patiently(step), step.n) == (7, 3)
+    assert len(pauses) == 2
+    assert min(pauses) > 0.1  # a broker that takes over is not asked all the time
 
 
-def test_another_error_is_raised_at_once_and_so_is_one_that_does_not_end() -> None:
+def test_another_error_is_raised_at_once_and_so_is_one_that_does_not_end(pauses: list[float]) -> None:
     step = Step(NO_TOPIC, is_told=True)
     with pytest.raises(InputError):
         patiently(step)
-    assert step.n == 1
-    step = Step(*[DESTROYED] * 9)
+    assert (step.n, pauses) == (1, [])
+    step = Step(*[DESTROYED] * 99)
     with pytest.raises(confluent_kafka.KafkaException):
-        patiently(step, seconds=0.3)
-    assert 1 < step.n < 9
+        patiently(step, seconds=3)
+    assert 1 < step.n < 99
+    assert 3 <= sum(pauses) < 4
     assert not is_moving(None)
     assert not is_moving(ValueError())
 
@@ -84,8 +98,9 @@ def client_of(answers: Answers) -> Client:
     return Client(lambda settings: answers, Connection("nobody:1"), {})
 
 
-def test_a_leader_that_was_frozen_and_has_another_epoch_is_asked_again() -> None:
+def test_a_leader_that_was_frozen_and_has_another_epoch_is_asked_again(pauses: list[float]) -> None:
     assert first_offsets(client_of(Answers(FENCED_EPOCH, UNKNOWN_EPOCH)), {("t", 0): -1}) == {("t", 0): 5}
+    assert len(pauses) == 2
 
 
 @pytest.mark.parametrize("code", [DESTROYED, ENDING, TRANSPORT])
