@@ -26,7 +26,7 @@ ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 @pytest.fixture(autouse=True)
 def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(signals, "_SAME_REQUEST_S", 0.05)  # what a context waits at its end
+    monkeypatch.setattr(signals, "_SAME_REQUEST_S", 0.01)  # what a context waits at its end
     handlers = {number: signal.getsignal(number) for number in ALL}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if nohup runs the tests
     yield
@@ -139,27 +139,42 @@ def test_sigterm_and_a_closed_terminal_interrupt_a_batch(number: signal.Signals)
 
 
 def test_after_the_terminal_is_closed_output_is_no_error() -> None:
+    # The context waits for a second, here for as long as the second signal takes: a busy machine may be slow.
     code = (
-        "import fcntl, os, termios, time\n"
-        "from spark_runtime.sessions.signals import awaited_stop\n"
+        "import fcntl, os, sys, termios, time\n"
+        "from types import SimpleNamespace\n"
+        "from spark_runtime.sessions import signals\n"
+        "noted, sent = map(int, sys.argv[1:])\n"
+        "def sleep(seconds):\n"
+        "    os.write(noted, b'%.1f' % seconds)\n"
+        "    os.read(sent, 1)\n"
+        "signals.time = SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep)\n"
         "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
-        "with awaited_stop() as stop:\n"
+        "with signals.awaited_stop() as stop:\n"
         "    print('ready', flush=True)\n"
         "    while not stop.is_set():\n"
         "        time.sleep(0.01)\n"
-        "time.sleep(0.2)\n"
         "print('the summary', flush=True)\n"
         "os._exit(7)\n"
     )
     ours, theirs = pty.openpty()
+    (is_noted, noted), (sent, send) = os.pipe(), os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        [sys.executable, "-c", code, str(noted), str(sent)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        pass_fds=(noted, sent),
+        start_new_session=True,
     )
-    os.close(theirs)
+    for each in (theirs, noted, sent):
+        os.close(each)
     said = b""
     while b"ready" not in said:
         said += os.read(ours, 100)
     os.close(ours)  # the terminal is closed: the first signal is the system's
-    time.sleep(0.1)
+    assert os.read(is_noted, 10) == b"1.0"  # nothing if the context ends at once
     process.send_signal(signal.SIGHUP)  # the shell's
+    for each in (send, is_noted):
+        os.close(each)
     assert process.wait(60) == 7
