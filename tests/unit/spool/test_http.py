@@ -102,6 +102,14 @@ def running(folder: Path, room: Room | None = None, **settings: Any) -> Iterator
         spool.end()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_waits() -> Iterator[None]:
+    """Let a receiver learn sooner that it is to end, or that a client is late."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("cep.spool.receivers.http._POLL_SECONDS", 0.01)
+        yield
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spool]:
     with running(tmp_path_factory.mktemp("spool"), head_seconds=5, body_seconds=5) as found:
@@ -163,16 +171,18 @@ def test_path_headers_key_and_time_of_receipt_are_kept(tmp_path: Path) -> None:
 
 
 def test_an_answer_comes_after_the_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_go_on, sync = threading.Event(), os.fdatasync
+    has_begun, may_go_on, sync = threading.Event(), threading.Event(), os.fdatasync
 
     def gated(descriptor: int) -> None:
+        has_begun.set()
         assert may_go_on.wait(30)
         sync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", gated)
     with running(tmp_path) as spool, socket.create_connection(("127.0.0.1", spool.port), 30) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
-        connection.settimeout(0.3)
+        assert has_begun.wait(30)
+        connection.settimeout(0.1)
         with pytest.raises(TimeoutError):
             connection.recv(100)
         may_go_on.set()
@@ -259,13 +269,13 @@ def test_a_client_that_asks_before_it_sends_is_answered(shared: Spool) -> None:
 
 
 def test_slow_clients_are_let_go_and_hold_nobody_up(tmp_path: Path) -> None:
-    with running(tmp_path, head_seconds=0.5, body_seconds=0.5, slow_seconds=0.5) as spool:
+    with running(tmp_path, head_seconds=300, body_seconds=300, slow_seconds=0.2) as spool:
         drips = [socket.create_connection(("127.0.0.1", spool.port), 30) for _ in range(50)]
         for drip in drips:
             drip.sendall(b"POST / HTTP/1.1\r\nContent-")
         half = socket.create_connection(("127.0.0.1", spool.port), 30)
         half.sendall(b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n{}")
-        assert spool.post(b"{}")[0] == 202
+        assert post_from(spool, "127.0.0.1") == OK  # it comes in one piece, and so is never late itself
         assert half.recv(100).startswith(b"HTTP/1.1 408 ")
         half.close()
         for drip in drips:
@@ -363,16 +373,17 @@ def test_bodies_of_one_address_leave_memory_for_those_of_others(tmp_path: Path) 
 
 
 def test_a_body_that_drips_ends_and_one_that_comes_steadily_does_not(tmp_path: Path) -> None:
-    with running(tmp_path, slow_seconds=1.0, min_rate=20) as spool:
+    with running(tmp_path, slow_seconds=0.5, min_rate=1000) as spool:
         slow, steady = connected(spool), connected(spool)
+        piece = b"0123456789" * 50  # one is enough for half a second, and comes every 10 ms
         for each in (slow, steady):
             each.sendall(CHUNKED)
             assert each.recv(100).startswith(b"HTTP/1.1 100 ")
-        slow.settimeout(0.1)
+        slow.settimeout(0.01)
         answer, n = b"", 0
         while not answer:
             slow.sendall(b"1\r\nx\r\n")
-            steady.sendall(b"a\r\n0123456789\r\n")
+            steady.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
             n += 1
             try:
                 answer = slow.recv(100)
@@ -383,7 +394,7 @@ def test_a_body_that_drips_ends_and_one_that_comes_steadily_does_not(tmp_path: P
         assert steady.makefile("rb").readline() == OK
         slow.close()
         steady.close()
-    assert spool.values == [b"0123456789" * n]
+    assert spool.values == [piece * n]
     assert spool.intake.counts.slow_connections == 1
 
 
