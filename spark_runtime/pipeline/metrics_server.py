@@ -33,6 +33,9 @@ _MOST_CONNECTIONS = 32
 _SLOW_SECONDS = 10.0
 """How long a client may take to send its request, and to read a part of the answer."""
 
+_POLL_SECONDS = 0.1
+"""How often a server without requests does its periodic work, and learns that it is to end."""
+
 _TEXT, _HTML, _JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
 
 _PAGE = (
@@ -215,7 +218,7 @@ def _serving(
             f"nothing can listen at {wanted}: {error.strerror or error}",
             f"give `{name}` another address; with port 0, the system chooses a port",
         ) from error
-    serving = threading.Thread(target=server.serve_forever, args=(0.1,), name=name, daemon=True)
+    serving = threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), name=name, daemon=True)
     serving.start()
     try:
         yield Address(wanted.host, server.server_address[1])

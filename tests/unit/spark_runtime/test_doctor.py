@@ -118,7 +118,7 @@ def test_a_wrong_pipeline_file_is_shown_as_cep_run_shows_it(pipeline: Path) -> N
 
 
 def test_what_does_not_answer_hides_nothing(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_runtime.doctor, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(spark_runtime.doctor, "MOST_SECONDS", 0.3)
     is_over = threading.Event()
     monkeypatch.setattr(FolderSource, "check", lambda self: is_over.wait(60))  # then it has no problem
     findings = list(spark_runtime.doctor.examine_pipeline(pipeline))

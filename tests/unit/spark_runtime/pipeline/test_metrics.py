@@ -355,6 +355,12 @@ def test_a_failure_is_told_by_its_first_line(tmp_path: Path) -> None:
 # ------------------------------------------------------------ the server
 
 
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a server learn sooner that it is to end, or that a client is late."""
+    monkeypatch.setattr("spark_runtime.pipeline.metrics_server._POLL_SECONDS", 0.01)
+
+
 @contextmanager
 def served(folder: Path, *settings: str) -> Iterator[tuple[Watched, HTTPConnection]]:
     made, said = pipeline(folder, *(settings or ("metrics: 0",))), list[str]()
@@ -428,13 +434,13 @@ def test_many_clients_that_do_not_finish_a_request_do_not_keep_others_from_an_an
 def test_a_request_must_arrive_in_time_however_its_bytes_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_runtime.pipeline.metrics_server._SLOW_SECONDS", 0.5)
+    monkeypatch.setattr("spark_runtime.pipeline.metrics_server._SLOW_SECONDS", 0.1)
     with served(tmp_path) as (_, connection):
         begun = time.monotonic()
         with socket.create_connection((connection.host, connection.port)) as slow, suppress(ConnectionError):
             while time.monotonic() - begun < 10:
                 slow.sendall(b"G")
-                time.sleep(0.1)
+                time.sleep(0.02)
         assert time.monotonic() - begun < 5
 
 
