@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.deep import choose
+from tests.order import mix
 
 _SIGN = "; get it with: "
 _KEPT = "cep/left_out"
@@ -47,6 +48,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Drop what `tests.deep` does not choose; with the option, all tests that were not left out."""
     choose(config, items)
+    mix(items)
     if not config.getoption("--left-out"):
         return
     wanted = set(_kept(config))
