@@ -151,7 +151,7 @@ warm: $(SET_UP)  ## compile all of the engine; make demo compiles what it needs
 	$(BIN)/python -m cep warm
 
 # Tests start Spark many times; with its classes in a file, each start takes half of the processor time.
-$(CLASSES): $(SET_UP) tests/java_classes.py | java warm
+$(CLASSES): $(SET_UP) tests/java_classes.py | java
 	$(BIN)/python -m tests.java_classes
 
 java: $(SET_UP)

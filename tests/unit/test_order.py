@@ -18,6 +18,7 @@ from tests.order import mix
         ("servers/a spark/a spark/b spark/c", "spark/a servers/a spark/b spark/c"),
         ("unit/b unit/a", "unit/b unit/a"),
         ("spark/a unit/a servers/a", "servers/a spark/a unit/a"),
+        ("servers/a servers/test_sinks_together.py", "servers/test_sinks_together.py servers/a"),
         ("", ""),
     ],
 )

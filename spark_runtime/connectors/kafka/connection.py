@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,6 +22,9 @@ _PORT = re.compile(r":\d+$")
 
 WAIT_SECONDS = 5.0
 """How many seconds a broker may take to answer before anything runs."""
+
+LEARN_SECONDS = 1.0
+"""How many seconds a consumer waits to learn who leads a topic: as long as it would take by itself."""
 
 MOVING_SECONDS = 20.0
 """How many seconds a cluster may take to replace a dead broker."""
@@ -106,6 +110,7 @@ class Client:
 
         self.connection = connection
         self.noted = Noted()
+        self._known: set[str] = set()
         try:
             self.client = kind(connection.config(ours, self.noted))
         except (KafkaException, ValueError, TypeError) as error:
@@ -186,6 +191,19 @@ class Client:
                 self.client.poll(0)  # reports the reason
                 if self._refusal() is not None or time.monotonic() > deadline:
                     raise self.error(error, doing) from error
+
+    def learn(self, topic: str) -> None:
+        """Learn once which brokers lead the partitions of a topic.
+
+        A consumer that has to find out by itself fetches the first messages up to a second later: librdkafka
+        looks for topics that are new to a client once a second. An error is that of the fetch.
+        """
+        from confluent_kafka import KafkaException
+
+        if topic not in self._known:
+            with suppress(KafkaException):
+                self.client.list_topics(topic, timeout=LEARN_SECONDS)
+            self._known.add(topic)
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic. Raises InputError as `metadata`, or for a missing topic."""

@@ -192,6 +192,8 @@ def first_messages(
     """
     from confluent_kafka import TopicPartition
 
+    for topic in {topic for topic, _ in ranges}:
+        client.learn(topic)
     found: dict[Place, list[Any]] = {place: [] for place in ranges}
     gone: set[Place] = set()
     open_places = set(ranges)

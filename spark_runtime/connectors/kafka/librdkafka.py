@@ -21,7 +21,7 @@ import numpy as np
 from cep.arrays import I64, U8, Mask
 from cep.formats.lines import Lines
 from cep.jit.foreign import call_each
-from spark_runtime.connectors.kafka.connection import Connection, Noted
+from spark_runtime.connectors.kafka.connection import LEARN_SECONDS, Connection, Noted
 from spark_runtime.connectors.kafka.taking import Failed
 from spark_runtime.connectors.message_logs.log import MessageRange
 
@@ -70,6 +70,9 @@ class _Library:
         )
         self.list_destroy = function("topic_partition_list_destroy", None, address)
         self.assign = function("assign", number, address, address)
+        self.query_offsets = function(
+            "query_watermark_offsets", number, address, text, ctypes.c_int32, address, address, number
+        )
         self.consume = function(
             "consume_batch_queue", ctypes.c_ssize_t, address, number, address, ctypes.c_size_t
         )
@@ -137,6 +140,7 @@ class ColumnTaker:
     def __init__(self, library: _Library, settings: Mapping[str, Any], noted: Noted, most: int) -> None:
         self._library = library
         self.has_keys = False
+        self._known: set[str] = set()
         self._on_error = _ErrorCallback(lambda rk, code, reason, opaque: noted(_error(code, reason)))
         self._pointers = np.zeros(most, np.int64)
         self._client = self._queue = None
@@ -159,12 +163,21 @@ class ColumnTaker:
 
     def begin(self, part: MessageRange) -> None:
         """Start fetching at the start of a range."""
-        wanted = self._library.list_new(1)
         place = part.log.encode(), int(part.partition)
+        self._learn(part.log, place)
+        wanted = self._library.list_new(1)
         self._library.list_add(wanted, *place)
         self._library.set_offset(wanted, *place, part.start)
         self._library.assign(self._client, wanted)
         self._library.list_destroy(wanted)
+
+    def _learn(self, topic: str, place: tuple[bytes, int]) -> None:
+        """Learn of a topic once, as `Client.learn` does."""
+        if topic not in self._known:
+            ends = np.zeros(2, np.int64)  # any question to the leader of a partition learns who leads
+            low, high = ends.ctypes.data, ends[1:].ctypes.data
+            self._library.query_offsets(self._client, *place, low, high, int(LEARN_SECONDS * 1000))
+            self._known.add(topic)
 
     def take(self, most: int, seconds: float) -> tuple[Columns, Sequence[Failed]]:
         """Return the messages that have arrived."""

@@ -74,12 +74,14 @@ class ObjectTaker:
     """Takes messages as objects; see `Taker`."""
 
     def __init__(self, client: Client) -> None:
+        self._learn = client.learn
         self._consumer = client.client
 
     def begin(self, part: MessageRange) -> None:
         """Start fetching at the start of a range."""
         from confluent_kafka import TopicPartition
 
+        self._learn(part.log)
         self._consumer.assign([TopicPartition(part.log, int(part.partition), part.start)])
 
     def take(self, most: int, seconds: float) -> tuple[Objects, Sequence[Failed]]:

@@ -10,6 +10,8 @@ import pytest
 from cep.errors import InputError
 from spark_runtime.connectors.kafka.connection import Client, Connection, Noted, is_moving, patiently
 from spark_runtime.connectors.kafka.fetch import first_offsets
+from spark_runtime.connectors.kafka.taking import ObjectTaker
+from spark_runtime.connectors.message_logs.log import MessageRange
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -101,6 +103,23 @@ def client_of(answers: Answers) -> Client:
 def test_a_leader_that_was_frozen_and_has_another_epoch_is_asked_again(pauses: list[float]) -> None:
     assert first_offsets(client_of(Answers(FENCED_EPOCH, UNKNOWN_EPOCH)), {("t", 0): -1}) == {("t", 0): 5}
     assert len(pauses) == 2
+
+
+def test_a_consumer_learns_of_a_topic_once_before_it_fetches() -> None:
+    done = []
+
+    class Told(Answers):
+        def list_topics(self, topic: Any, **_: object) -> None:  # type: ignore[override]
+            done.append(topic)
+            raise error_of(TRANSPORT)  # the fetch reports it
+
+        def assign(self, places: list[Any]) -> None:
+            done.append(f"fetch {places[0].topic}")
+
+    taker = ObjectTaker(client_of(Told()))
+    for topic in ("t", "t", "u"):
+        taker.begin(MessageRange(topic, 0, 5, 9))
+    assert done == ["t", "fetch t", "fetch t", "u", "fetch u"]
 
 
 @pytest.mark.parametrize("code", [DESTROYED, ENDING, TRANSPORT])

@@ -18,6 +18,7 @@ from spark_runtime.connectors.kafka.librdkafka import (
     column_taker,
     together,
 )
+from spark_runtime.connectors.message_logs.log import MessageRange
 
 pytest.importorskip("confluent_kafka")
 
@@ -72,3 +73,16 @@ def test_the_switch_lets_messages_come_as_objects(monkeypatch: pytest.MonkeyPatc
     assert SWITCH == "CEP_KAFKA_COLUMNS"
     monkeypatch.setenv(SWITCH, "off")
     assert column_taker(Connection("127.0.0.1:1"), {"group.id": "cep"}, Noted(), 10) is None
+
+
+def test_a_consumer_learns_of_a_topic_once_before_it_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    taker = column_taker(Connection("127.0.0.1:1"), {"group.id": "cep"}, Noted(), 10)
+    assert taker is not None
+    done = []
+    monkeypatch.setattr(taker._library, "query_offsets", lambda _, topic, *rest: done.append(topic))
+    monkeypatch.setattr(taker._library, "assign", lambda *_: done.append(b"fetch"))
+    for topic in ("t", "t", "u"):
+        taker.begin(MessageRange(topic, 0, 5, 9))
+    monkeypatch.undo()
+    taker.close()
+    assert done == [b"t", b"fetch", b"fetch", b"u", b"fetch"]
