@@ -10,7 +10,7 @@ _BESIDE = ("servers", "spark")
 """Folders whose files are run in turn: tests of servers wait, and those of Spark use all cores."""
 
 _LONGEST = "test_sinks_together.py"
-"""It comes first of its folder: at the end, one process would have it and the other nothing for half a minute."""
+"""It comes first of its folder: at the end, one process would be alone with it for half a minute."""
 
 
 def mix(items: list[pytest.Item]) -> None:
