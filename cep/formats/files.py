@@ -306,14 +306,14 @@ def partial_files(path: str | Path, file_format: str | None, pattern: PathPatter
     """Return the files of a folder or a pattern that are skipped because they are not complete, by name."""
     if pattern is not None:
         return list(map(str, pattern.partial()))
-    found = sorted(Path(path).iterdir()) if Path(path).is_dir() else []
-    return [
+    found = Path(path).iterdir() if Path(path).is_dir() else ()
+    return sorted(
         str(item)
         for item in found
         if (name := name_when_complete(item.name))
         and (file_format is not None or format_of_name(name) is not None)
         and item.is_file()
-    ]
+    )
 
 
 def require_no_table(path: str | Path, pattern: PathPattern | None) -> None:

@@ -103,8 +103,9 @@ def is_skipped(name: str) -> bool:
 
 def name_when_complete(name: str) -> str | None:
     """Return the name of a file without the ending that says that it is not complete; None: it has none."""
-    ending = next((ending for ending in _WRITTEN_NOW if name.endswith(ending)), None)
-    return None if ending is None or name[0] in "._" else name.removesuffix(ending)
+    if name[0] in "._" or not name.endswith(_WRITTEN_NOW):
+        return None
+    return name.removesuffix(next(ending for ending in _WRITTEN_NOW if name.endswith(ending)))
 
 
 def leads_nowhere(path: Path) -> bool:
