@@ -284,6 +284,31 @@ def test_slow_clients_are_let_go_and_hold_nobody_up(tmp_path: Path) -> None:
     assert spool.values == [b"{}"]
 
 
+def test_a_connection_without_a_request_is_let_go_also_after_an_answer(tmp_path: Path) -> None:
+    with running(tmp_path, head_seconds=0.3, body_seconds=300, slow_seconds=300) as spool:
+        idle, answered = (socket.create_connection(("127.0.0.1", spool.port), 30) for _ in range(2))
+        answered.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+        assert answered.recv(1000).startswith(b"HTTP/1.1 202 ")
+        for each in (idle, answered):
+            assert each.recv(100) == b""  # closed
+            each.close()
+
+
+def test_a_body_has_a_time_however_steadily_it_comes(tmp_path: Path) -> None:
+    with running(tmp_path, head_seconds=300, body_seconds=0.5, slow_seconds=300) as spool:
+        client, answer = connected(spool), b""
+        client.sendall(CHUNKED)
+        assert client.recv(100).startswith(b"HTTP/1.1 100 ")
+        client.settimeout(0.01)
+        while not answer:
+            client.sendall(b"a\r\n0123456789\r\n")
+            with suppress(TimeoutError):
+                answer = client.recv(100)
+        client.close()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert spool.values == []
+
+
 def test_too_many_connections_are_refused(tmp_path: Path) -> None:
     with running(tmp_path, max_connections=2) as spool:
         two = [socket.create_connection(("127.0.0.1", spool.port), 30) for _ in range(2)]
