@@ -28,10 +28,10 @@ class Chunk:
     `events` has the columns of `event_table_schema`; strings may be dictionaries of them. `source` is the
     file or other origin of the events, `latest` the position of the event with the latest time, and `place`
     that position as text. A file that `is_refused` has no events: its only dead letter gives the position
-    from which it could not be read. A file that `is_empty` has no bytes; one that
-    `is_partial` is not read, because of its name. `partition` is the partition of a
-    source that has several. `n_records` is the number of records of the stream before any was refused, and
-    `absent` the columns that they lacked (`Decoded.absent`).
+    from which it could not be read. A file that `is_empty` has no bytes; one that `is_partial` is not read,
+    because the end of its name says that it is not complete. `partition` is the partition of a source that
+    has several. `n_records` is the number of records of the stream before any was refused, and `absent` the
+    columns that they lacked (`Decoded.absent`).
     """
 
     events: pa.Table

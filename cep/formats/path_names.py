@@ -43,8 +43,7 @@ class PathPattern:
 
     def files(self) -> list[Path]:
         """Return the files of the pattern by name, without those that are skipped in a folder."""
-        found = (Path(name) for name in glob.glob(self.glob))
-        return sorted(path for path in found if path.is_file() and not self._is_hidden(path))
+        return sorted(path for path in self._found() if path.is_file() and not self._is_hidden(path))
 
     def links_to_nothing(self) -> list[Path]:
         """Return the links of the pattern, or on the way to its files, that lead nowhere."""
@@ -61,10 +60,11 @@ class PathPattern:
 
     def partial(self) -> list[Path]:
         """Return the files of the pattern by name that are skipped because they are not complete yet."""
-        found = (Path(name) for name in glob.glob(self.glob))
-        return sorted(
-            path for path in found if self._is_partial(path) and not self._is_marker(path) and path.is_file()
-        )
+        found = (path for path in self._found() if self._is_partial(path) and not self._is_marker(path))
+        return sorted(path for path in found if path.is_file())
+
+    def _found(self) -> Iterator[Path]:
+        return map(Path, glob.glob(self.glob))
 
     def _is_hidden(self, path: Path) -> bool:
         return self._is_marker(path) or self._is_partial(path)

@@ -192,18 +192,21 @@ class Client:
                 if self._refusal() is not None or time.monotonic() > deadline:
                     raise self.error(error, doing) from error
 
-    def learn(self, topic: str) -> None:
-        """Learn once which brokers lead the partitions of a topic.
+    def learn(self, topic: str) -> bool:
+        """Learn once which brokers lead the partitions of a topic; return whether a broker answered.
 
         A consumer that has to find out by itself fetches the first messages up to a second later: librdkafka
-        looks for topics that are new to a client once a second. An error is that of the fetch.
+        looks for topics that are new to a client once a second. The fetch reports an error.
         """
         from confluent_kafka import KafkaException
 
-        if topic not in self._known:
-            with suppress(KafkaException):
-                self.client.list_topics(topic, timeout=LEARN_SECONDS)
-            self._known.add(topic)
+        if topic in self._known:
+            return True
+        self._known.add(topic)
+        with suppress(KafkaException):
+            self.client.list_topics(topic, timeout=LEARN_SECONDS)
+            return True
+        return False
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic. Raises InputError as `metadata`, or for a missing topic."""

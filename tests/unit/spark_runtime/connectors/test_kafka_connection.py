@@ -9,7 +9,7 @@ import pytest
 
 from cep.errors import InputError
 from spark_runtime.connectors.kafka.connection import Client, Connection, Noted, is_moving, patiently
-from spark_runtime.connectors.kafka.fetch import first_offsets
+from spark_runtime.connectors.kafka.fetch import first_messages, first_offsets
 from spark_runtime.connectors.kafka.taking import ObjectTaker
 from spark_runtime.connectors.message_logs.log import MessageRange
 
@@ -120,6 +120,23 @@ def test_a_consumer_learns_of_a_topic_once_before_it_fetches() -> None:
     for topic in ("t", "t", "u"):
         taker.begin(MessageRange(topic, 0, 5, 9))
     assert done == ["t", "fetch t", "fetch t", "u", "fetch u"]
+
+
+def test_a_consumer_of_many_topics_waits_once_for_a_broker_that_does_not_answer() -> None:
+    asked = []
+
+    class Gone(Answers):
+        def list_topics(self, topic: Any, **_: object) -> None:  # type: ignore[override]
+            asked.append(topic)
+            raise error_of(TRANSPORT)
+
+        def assign(self, places: list[Any]) -> None: ...
+
+        def unassign(self) -> None: ...
+
+    ranges = {(topic, 0): (0, 1) for topic in "tuv"}
+    assert first_messages(client_of(Gone()), ranges, 1, 0.0) == dict.fromkeys(ranges)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("code", [DESTROYED, ENDING, TRANSPORT])

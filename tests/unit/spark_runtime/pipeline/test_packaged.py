@@ -109,7 +109,7 @@ def run_main(archive: Path, temporary: Path, limit: str = "unlimited") -> str:
 def test_a_pipeline_may_have_any_name(tmp_path: Path) -> None:
     name = 'Größe "x" a\\b.yaml'
     (tmp_path / f"spark-cep-{os.geteuid()}").touch()  # a folder of all jobs would have this name
-    (tmp_path / "pyspark").mkdir()  # one that is too old: a mistake in a file is told before that
+    (tmp_path / "pyspark").mkdir()  # one that is too old: a mistake in a file is reported first
     (tmp_path / "pyspark/__init__.py").touch()
     (tmp_path / "pyspark/version.py").write_text('__version__ = "3.4.0"\n')
     said = run_main(packaged(tmp_path / "a", "high", name=name), tmp_path)
