@@ -11,7 +11,7 @@ from cep.errors import InputError
 from spark_runtime.connectors.kafka.connection import Client, Connection, Noted, is_moving, patiently
 from spark_runtime.connectors.kafka.fetch import first_messages, first_offsets
 from spark_runtime.connectors.kafka.taking import ObjectTaker
-from spark_runtime.connectors.message_logs.log import MessageRange
+from spark_runtime.connectors.message_logs.log import MessageRange, Place
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -134,7 +134,7 @@ def test_a_consumer_of_many_topics_waits_once_for_a_broker_that_does_not_answer(
 
         def unassign(self) -> None: ...
 
-    ranges = {(topic, 0): (0, 1) for topic in "tuv"}
+    ranges: dict[Place, tuple[int, int]] = {(topic, 0): (0, 1) for topic in "tuv"}
     assert first_messages(client_of(Gone()), ranges, 1, 0.0) == dict.fromkeys(ranges)
     assert len(asked) == 1
 
